@@ -1,4 +1,4 @@
-"""The whole service on loopback, from a thread of the test: what the page is tested with."""
+"""Runs the whole service on loopback in a thread, for tests of the page."""
 
 import asyncio
 import threading
@@ -13,8 +13,8 @@ from tformer_cli.serve.site import Site
 
 
 @contextmanager
-def served(models, around=lambda app: app, **site):
-    """Serves models by name; gives the address. `around` may wrap the application."""
+def serve_models(models, around=lambda app: app, **site):
+    """Serves models by name; yields the address. `around` may wrap the application."""
     site = Site(service=Service(models), paths=models, inspector=Inspector(), **site)
     config = uvicorn.Config(
         around(make_app(site)), port=0, log_level="error", ws="none", lifespan="off"

@@ -51,12 +51,12 @@ def form(text, charset):
     ],
 )
 def test_a_form_is_read_in_its_charset(charset, text):
-    # Who says Latin-1 sends Windows' quotation marks, too, as browsers do
+    # Clients that declare Latin-1 may send Windows quotation marks, as browsers do
     name = "cp1252" if "“" in text else charset.strip('"')
     expected = {"translatedText": text.upper()}
     escaped = send(form(text, name).encode(), f"{FORM}; charset={charset}")
     assert (escaped.status, escaped.json) == (200, expected)
-    # As `curl --data-binary` sends a file, where nothing is escaped
+    # As `curl --data-binary` sends a file, without escapes
     raw = b"source=en&target=fr&q=" + text.encode(name).replace(b"&", b"%26").replace(b"+", b"%2B")
     assert send(raw, f"{FORM};charset={charset}").json == expected
     own = part("q", text.encode(name), f"Content-Type: text/plain; charset={charset}")
@@ -71,8 +71,8 @@ def part(name, value, *headers):
 
 
 def multipart(*parts, more=""):
-    others = [part(name, QUESTION[name].encode()) for name in ("source", "target")]
-    body = b"".join([*parts, *others]) + f"--{BOUNDARY}--\r\n".encode()
+    fields = [part(name, QUESTION[name].encode()) for name in ("source", "target")]
+    body = b"".join([*parts, *fields]) + f"--{BOUNDARY}--\r\n".encode()
     return send(body, f"multipart/form-data; boundary={BOUNDARY}{more}")
 
 
@@ -84,7 +84,7 @@ def test_a_form_may_name_its_charset_in_a_field():
 
 
 def test_letters_of_several_bytes_may_be_escaped_in_part():
-    # The second byte of this letter is a backslash, and of the next one an A
+    # The second byte of this letter is a backslash, that of the next one an A
     body = b"source=en&target=fr&q=%83%5C" + b"%83A"
     assert send(body, f"{FORM}; charset=shift_jis").json == {"translatedText": "ソア"}
 
@@ -96,12 +96,12 @@ def test_letters_of_several_bytes_may_be_escaped_in_part():
         (form("Café", "latin-1"), f"{FORM}; charset=utf-8", 400, "the body is not utf-8"),
         ("q=%E9&source=en", f"{FORM}; charset=euc-jp", 400, "the body is not euc-jp"),
         *(
-            (form("a", "ascii"), f"{FORM}; charset={bad}", 415, "is not read; send UTF-8")
+            (form("a", "ascii"), f"{FORM}; charset={bad}", 415, "is not supported; send UTF-8")
             for bad in ("idna", "punycode", "unicode_escape", "rot13", "utf-7", "utf-16", "zlib")
         ),
-        (form("a", "ascii"), f"{FORM}; charset={'x' * 5000}", 415, "x" * 40 + " is not read"),
-        (form("a", "ascii") + "&_charset_=hex", FORM, 415, "charset=hex is not read"),
-        ("{}", "application/json; charset=klingon", 415, "charset=klingon is not read"),
+        (form("a", "ascii"), f"{FORM}; charset={'x' * 5000}", 415, "x" * 40 + " is not supported"),
+        (form("a", "ascii") + "&_charset_=hex", FORM, 415, "charset=hex is not supported"),
+        ("{}", "application/json; charset=klingon", 415, "charset=klingon is not supported"),
         ("<q>a</q>", "text/xml", 415, "send JSON or a form"),
         ("q=a", "text/plain", 415, "send JSON or a form"),
         ("q=a", None, 415, "send JSON or a form"),
@@ -128,15 +128,15 @@ def test_parts_that_are_not_of_their_charset_are_refused():
 
 
 def test_files_are_bytes_whatever_the_charset_of_the_form():
-    asked = upload("é.txt", "Café".encode(), source="en", target="fr")
+    request = upload("é.txt", "Café".encode(), source="en", target="fr")
     client = Client()
-    found = client.post("/translate_file", **asked).json["translatedFileUrl"]
-    path = "/" + found.partition("5000/")[2]
+    url = client.post("/translate_file", **request).json["translatedFileUrl"]
+    path = "/" + url.partition("5000/")[2]
     assert client.get(path.replace("%C3%A9", "é")).text == "CAFÉ"
 
 
 JSON = json.dumps(QUESTION, ensure_ascii=False)
-# Without its time: workers that start in two seconds would collect tests of two names
+# Without a timestamp: workers that start in different seconds would collect different test names
 GZIP = gzip.compress(JSON.encode(), mtime=0)
 
 
@@ -172,8 +172,8 @@ def test_what_a_form_of_another_page_can_send_is_no_json_of_our_own_api():
 
 
 def raw_deflate(data):
-    made = zlib.compressobj(wbits=-15)
-    return made.compress(data) + made.flush()
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_compressed_bodies_are_unpacked(encoding, pack, n_chunks):
 
 def test_a_compressed_file_is_unpacked_within_the_limit_of_files():
     page = b"<!--" + b" " * 2 * BODY_BYTES + b"--><p>The house.</p>"
-    asked = upload("a.html", page, source="en", target="fr")
-    packed = gzip.compress(asked["body"])
-    headers = {**asked["headers"], "content-encoding": "gzip"}
+    request = upload("a.html", page, source="en", target="fr")
+    packed = gzip.compress(request["body"])
+    headers = {**request["headers"], "content-encoding": "gzip"}
     answer = Client().post("/translate_file", body=packed, headers=headers)
     assert answer.status == 200
 
@@ -234,13 +234,13 @@ def test_a_body_that_is_not_what_it_says_is_refused(body):
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_a_small_body_does_not_unpack_to_a_large_one(encoding):
-    made = gzip.compress if encoding == "gzip" else zlib.compress
+    compress = gzip.compress if encoding == "gzip" else zlib.compress
     fits = b'{"q": "' + b" " * (BODY_BYTES - 9) + b'"}'
     headers = {"content_encoding": encoding}
-    answer = send(made(fits), "application/json", **headers)
-    assert answer.status == 400  # its text is too long, which is another limit
-    assert send(made(fits + b" "), "application/json", **headers).status == 413
-    bomb = made(b"\0" * (16 * BODY_BYTES), 9)
+    answer = send(compress(fits), "application/json", **headers)
+    assert answer.status == 400  # the body fits, but its text is too long
+    assert send(compress(fits + b" "), "application/json", **headers).status == 413
+    bomb = compress(b"\0" * (16 * BODY_BYTES), 9)
     assert len(bomb) < BODY_BYTES
     answer = send(bomb, "application/json", **headers)
     assert (answer.status, "the body has more than" in answer.text) == (413, True)

@@ -22,9 +22,9 @@ def client_of(**settings):
 
 
 def file_url(client, headers=(), path="/translate_file", name="a.txt", **options):
-    asked = upload(name, b"The house.", source="en", target="fr")
-    asked["headers"] = {**asked["headers"], **dict(headers)}
-    answer = client.post(path, **asked, **options)
+    request = upload(name, b"The house.", source="en", target="fr")
+    request["headers"] = {**request["headers"], **dict(headers)}
+    answer = client.post(path, **request, **options)
     assert answer.status == 200, answer.text
     return answer.json["translatedFileUrl"]
 
@@ -58,7 +58,7 @@ def test_a_forwarded_host_replaces_no_check_of_the_host():
     client = client_of(allow_host=("models.example",))
     rebound = {"x-forwarded-host": "models.example", "origin": "http://evil.example"}
     assert client.get("/languages", host="evil.example", headers=rebound).status == 403
-    # A page that the proxy shows under its own name is ours
+    # The page under the name of the proxy is our own
     own = {"x-forwarded-host": "models.example", "origin": "https://models.example"}
     assert client.get("/languages", headers=own).status == 200
     assert client_of().get("/languages", headers=own).status == 403

@@ -1,4 +1,4 @@
-"""The order of work, with a clock and an engine that compute nothing."""
+"""The scheduler, with a simulated clock and engine."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tformer_cli.serve.scheduler import (
 )
 
 SPEED = 10_000
-"""Tokens a second of the engine."""
+"""Tokens per second of the engine."""
 LONGEST = 200
 
 
@@ -31,14 +31,14 @@ class Unit:
 
 
 class Model:
-    """A scheduler with a clock, and an engine that takes its time."""
+    """A scheduler with a simulated clock and engine."""
 
     def __init__(self, *, is_strict=False, **options):
         self.now = 0.0
         self.is_strict = is_strict
         self.scheduler = Scheduler(clock=lambda: self.now, **options)
         self.order = []
-        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # it has computed for a while
+        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # as after some batches
 
     def admit(self, sizes, *, name=None, group="g", is_ready=True, **options):
         is_admitted = "deadline" not in options and not self.is_strict
@@ -66,7 +66,7 @@ class Model:
         batch = self.scheduler.next_batch()
         seconds = sum(unit.tokens for _, unit in batch) / SPEED
         self.now += seconds
-        self.scheduler.done(seconds)
+        self.scheduler.finish_batch(seconds)
         self.order += [(self.now, request, unit) for request, unit in batch]
         return batch
 
@@ -84,12 +84,12 @@ def test_every_unit_is_computed_once_and_in_the_order_of_its_request(requests):
     model = Model()
     for name, (row, group, is_interactive) in enumerate(requests):
         model.admit(row, name=name, group=group, is_interactive=is_interactive)
-    found = model.run()
-    assert sorted(found) == [
+    order = model.run()
+    assert sorted(order) == [
         (n, k) for n, (row, *_) in enumerate(requests) for k in range(len(row))
     ]
     for name in range(len(requests)):
-        assert [k for n, k in found if n == name] == sorted(k for n, k in found if n == name)
+        assert [k for n, k in order if n == name] == sorted(k for n, k in order if n == name)
     assert model.scheduler.is_idle
     assert model.scheduler.n_tokens == 0
 
@@ -114,9 +114,9 @@ def test_requests_that_all_have_work_get_the_same_within_a_turn(row, n_requests)
     ]
     while all(request.units for request in requests):
         model.step()
-        had = [sum(u.tokens for _, r, u in model.order if r is one) for one in requests]
+        tokens = [sum(u.tokens for _, r, u in model.order if r is request) for request in requests]
         # Shreedhar & Varghese 1996, lemma 2, and the batch that is being filled
-        assert max(had) - min(had) <= QUANTUM + 2 * LONGEST
+        assert max(tokens) - min(tokens) <= QUANTUM + 2 * LONGEST
 
 
 @given(sizes, st.integers(1, LONGEST), st.integers(0, 60))
@@ -152,8 +152,8 @@ def test_what_is_cancelled_is_not_computed(data):
     ]
     for _ in range(data.draw(st.integers(0, 5))):
         model.step()
-    gone = [one for one in requests if data.draw(st.booleans())]
-    dropped = {id(one) for one in gone if model.scheduler.cancel(one)}
+    cancelled = [request for request in requests if data.draw(st.booleans())]
+    dropped = {id(request) for request in cancelled if model.scheduler.cancel(request)}
     n_before = len(model.order)
     model.run()
     assert not any(id(request) in dropped for _, request, _ in model.order[n_before:])
@@ -183,7 +183,7 @@ def test_a_full_queue_and_a_long_wait_are_busy_and_say_when_to_come_back():
     model = Model(is_strict=True, max_queue=4)
     for _ in range(4):
         model.admit([10])
-    with pytest.raises(Busy, match="too much is waiting") as caught:
+    with pytest.raises(Busy, match="too many requests are waiting") as caught:
         model.admit([10])
     assert caught.value.retry_after == 1
     model = Model(is_strict=True)
@@ -204,8 +204,8 @@ def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_an
     for _ in range(2):
         model.admit([30] * 200_000, is_ready=False)
     assert model.scheduler.n_tokens > MOST_TOKENS
-    with pytest.raises(Busy, match="too much is waiting"):
-        model.admit([30] * 200_000, is_ready=False)  # memory has an end
+    with pytest.raises(Busy, match="too many requests are waiting"):
+        model.admit([30] * 200_000, is_ready=False)  # memory is limited
     assert not model.scheduler.is_full
     model.admit([30], deadline=model.now + 0.2)
 
@@ -214,7 +214,7 @@ BULK, SENTENCES = {"is_interactive": False}, {"is_interactive": True}
 
 
 def fill(model, **options):
-    """Admits requests of 10 units until no more are let in; returns their number."""
+    """Admits requests of 10 units until one is refused; returns their number."""
     for number in range(1000):
         try:
             model.admit([1] * 10, **options)
@@ -227,14 +227,14 @@ def fill(model, **options):
 def test_each_class_has_a_queue_of_its_own_of_which_a_client_has_a_share(filled, other):
     model = Model(is_strict=True, max_queue=100)
     assert fill(model, client="a", **filled) == 5
-    with pytest.raises(Busy, match="of yours"):
+    with pytest.raises(Busy, match="of your requests"):
         model.admit([1], client="a", **filled)
     assert not model.scheduler.is_full
     assert fill(model, client="b", **filled) == 5
-    with pytest.raises(Busy, match="too much is waiting"):
+    with pytest.raises(Busy, match="too many requests are waiting"):
         model.admit([1], client="c", **filled)
     assert model.scheduler.is_full == filled["is_interactive"]
-    # Nothing of that concerns the other class, not even the same client's
+    # The other class is unaffected, even for the same client
     assert fill(model, client="a", **other) == 5
     assert model.scheduler.n_requests_by_class == {
         "interactive": 10 if filled is SENTENCES else 5,
@@ -268,7 +268,7 @@ def test_requests_that_have_a_place_fill_no_queue_and_wait_as_others():
 def test_a_request_larger_than_the_share_is_let_in_where_nothing_of_its_client_waits():
     model = Model(is_strict=True, max_queue=2)
     model.admit([1] * 500, client="a", **BULK)
-    with pytest.raises(Busy, match="of yours"):
+    with pytest.raises(Busy, match="of your requests"):
         model.admit([1], client="a", **BULK)
 
 
@@ -298,8 +298,8 @@ def test_lines_are_prepared_as_far_as_there_is_room_for_results():
             model.put(request, [10] * 32, n_rest=300 - n_put)
     assert n_put == OPEN_LINES
     model.run()
-    assert not model.scheduler.wait(0.0)  # everything ready is computed, nobody takes it
-    model.scheduler.taken(request, 1)
+    assert not model.scheduler.wait(0.0)  # everything ready is computed, but not fetched
+    model.scheduler.note_taken(request, 1)
     assert model.scheduler.hungry() == [request]
     assert model.scheduler.wait(0.0)
 
@@ -316,13 +316,13 @@ def test_a_slow_model_gets_small_batches():
     model = Model()
     for _ in range(200):
         model.scheduler._running = 100
-        model.scheduler.done(0.1)
+        model.scheduler.finish_batch(0.1)
     assert math.isclose(model.scheduler.tokens_per_second, 1000, rel_tol=0.01)
     model.admit([10] * 20, is_interactive=False)
     assert len(model.step()) == 3  # 30 ms
     for _ in range(40):
         model.admit([10])
-    assert len(model.step()) == 10  # a quarter of those who wait
+    assert len(model.step()) == 10  # a quarter of the queue
 
 
 def test_a_closed_scheduler_ends_what_it_has():
@@ -331,6 +331,6 @@ def test_a_closed_scheduler_ends_what_it_has():
     model.scheduler.close()
     with pytest.raises(Draining):
         model.admit([10])
-    model.admit([10], name="old", is_admitted=True)  # goes on with what was let in
+    model.admit([10], name="old", is_admitted=True)  # continues an admitted request
     assert len(model.run()) == 6
     assert model.scheduler.wait_until_idle(0.0)

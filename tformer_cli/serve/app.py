@@ -1,4 +1,4 @@
-"""The application: each request to its handler, every error to an answer, no work for who has left.
+"""The application: routes requests, answers errors, and stops work when a client leaves.
 
 Guard (security.py) -> App -> a handler of libretranslate.py, openai.py or live.py -> Service
 """
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tformer_cli.serve import chat, libretranslate, live, openai
 from tformer_cli.serve.dialects import dialect_of
-from tformer_cli.serve.metrics import MEDIA_TYPE, summed
+from tformer_cli.serve.metrics import MEDIA_TYPE, sum_metrics
 from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.proxies import ENTRANCE, PREFIX
 from tformer_cli.serve.request_log import ENTRY, LEFT
@@ -24,12 +24,12 @@ from tformer_cli.serve.security import BODY_IS_READ, Guard, address_of
 from tformer_cli.serve.site import CLIENT, Client, Route, Site, refusal
 
 UNKNOWN = "other"
-"""Endpoint of requests that no route knows: their paths would be labels without end."""
+"""Endpoint of requests without a route: their paths would make unlimited labels."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
-    """Says whether more requests are welcome, for who distributes them."""
+    """Tells a load balancer whether the service takes more requests."""
     if site.is_draining or not site.service.ready():
         raise Refused(503, "not ready")
     return JSONResponse({"status": "ready"})
@@ -37,27 +37,27 @@ async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the
 
 async def metrics(site: Site, request: Request) -> Response:
     site.check_key(request)
-    text = site.counted()
+    text = site.metrics_text()
     if site.board is not None:
-        with suppress(OSError):  # what was told stays counted, whatever becomes of this worker
+        with suppress(OSError):  # these counts survive this worker
             site.board.write(text)
-        text = summed([text, *site.board.others()])
+        text = sum_metrics([text, *site.board.read_others()])
     return Response(text, media_type=MEDIA_TYPE)
 
 
 async def page(site: Site, request: Request) -> Response:
-    """Sends the live page or a file of it; the process that inspects begins meanwhile."""
-    found = page_files().get(request.path_params.get("name", ""))
-    if found is None:
+    """Sends the live page or one of its files, and starts the inspector meanwhile."""
+    file = page_files().get(request.path_params.get("name", ""))
+    if file is None:
         raise Refused(404, "there is no such file")
     if site.inspector is not None:
         await site.inspector.start()
     headers = {"cache-control": "no-cache"}
-    return Response(found.content, media_type=found.media_type, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
 
 
 async def entrance(site: Site, request: Request) -> Response:  # noqa: ARG001 - to the page
-    """Sends who asked for the prefix to the page below it, where what that names is."""
+    """Redirects a request for the bare prefix to the page below it."""
     return Response(status_code=308, headers={"location": f"{request.scope[PREFIX]}/"})
 
 
@@ -75,12 +75,12 @@ ROUTES: Sequence[Route] = (
 
 
 def make_app(site: Site) -> ASGIApp:
-    """Makes the whole application of a service."""
+    """Builds the complete application for a service."""
     return Guard(App(site), site.settings, lambda: site.is_draining, log=site.log)
 
 
 class App:
-    """Finds the handler of a request and answers what it returns, or raises."""
+    """Finds the handler of a request, and answers with its response or its error."""
 
     def __init__(self, site: Site, routes: Sequence[Route] = ROUTES) -> None:
         self._site = site
@@ -100,7 +100,7 @@ class App:
         if scope["type"] != "http":
             return
         started = time.monotonic()
-        methods, parameters = self._found(scope["path"])
+        methods, parameters = self._match_path(scope["path"])
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         endpoint = next(iter(methods.values())).path if methods else UNKNOWN
         status = 0
@@ -113,7 +113,7 @@ class App:
             await send(message)
 
         request = Request({**scope, "path_params": parameters}, receive)
-        CLIENT.set(Client(address_of(scope)))  # what answers this request runs in this context
+        CLIENT.set(Client(address_of(scope)))  # handlers of this request run in this context
         try:
             response = await self._answer(route, methods, request)
             await response(scope, receive, noting)
@@ -123,34 +123,34 @@ class App:
         finally:
             self._site.metrics.add(endpoint, status, time.monotonic() - started)
 
-    def _found(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
+    def _match_path(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
         if path in self._exact:
             return self._exact[path], {}
         for pattern, methods in self._patterns:
-            if found := pattern.fullmatch(path):
-                return methods, found.groupdict()
+            if match := pattern.fullmatch(path):
+                return methods, match.groupdict()
         return {}, {}
 
     async def _answer(
         self, route: Route | None, methods: Mapping[str, Route], request: Request
     ) -> Response:
         if route is None:
-            answered = dialect_of(request.scope["path"])
+            error_response = dialect_of(request.scope["path"])
             if not methods:
-                return answered(Refused(404, "there is no such path", code="unknown_url"))
+                return error_response(Refused(404, "there is no such path", code="unknown_url"))
             allowed = {"allow": ", ".join(methods)}
-            return answered(Refused(405, "this path takes another method", headers=allowed))
+            return error_response(Refused(405, "method not allowed on this path", headers=allowed))
         try:
-            return await self._unless_gone(route, request)
+            return await self._answer_unless_gone(route, request)
         except Gone:
             raise
-        except Exception as error:  # noqa: BLE001 - a client gets an answer, and never a traceback
+        except Exception as error:  # noqa: BLE001 - clients never see a traceback
             return route.error(refusal(error))
 
-    async def _unless_gone(self, route: Route, request: Request) -> Response:
-        """Computes an answer; ends the work when the client leaves, which no one else would."""
+    async def _answer_unless_gone(self, route: Route, request: Request) -> Response:
+        """Computes an answer, and cancels the work if the client leaves."""
         work = asyncio.ensure_future(route.handler(self._site, request))
-        watch = asyncio.ensure_future(_gone(request))
+        watch = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -163,8 +163,8 @@ class App:
                     await task
 
 
-async def _gone(request: Request) -> None:
-    """Returns when the client has left; its body must have been read, which this would take."""
+async def _wait_for_disconnect(request: Request) -> None:
+    """Returns when the client has left; waits for the body first, so as not to consume it."""
     await request.scope[BODY_IS_READ].wait()
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Results of units that were computed before, and the memory of this process."""
+"""A cache of computed results, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 MISSING = object()
-"""Stands for what a cache does not hold."""
+"""Marks a result that is not in the cache."""
 _ENTRY = 400
-"""Bytes of an entry besides its key and value."""
+"""Bytes of an entry without its key and value."""
 _NUMBER = 28
-"""Bytes of a number besides the reference to it."""
+"""Bytes of a number without the reference to it."""
 _PRIVATE = re.compile(r"^Private_Dirty:\s+(\d+) kB", re.MULTILINE)
-"""Not what is clean: pages of files, which the system may take away at any time."""
+"""Clean pages do not count: the system can drop pages of files at any time."""
 
 
 class ResultCache:
-    """Results by what decides them, the least recently used ones forgotten beyond some bytes.
+    """Results by their inputs; drops the least recently used ones above a number of bytes.
 
-    It is exact: what a unit gives does not depend on what is computed beside it. Any thread may
-    use it.
+    It is exact: the result of a unit does not depend on the rest of its batch. Any thread may use
+    it.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.n_bytes = 0
         self.n_hits = 0
@@ -43,18 +43,18 @@ class ResultCache:
     def get(self, key: Hashable) -> Any:  # noqa: ANN401 - results of every verb
         """Returns a result, or `MISSING`."""
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries.get(key)
             if entry is None:
                 self.n_misses += 1
                 return MISSING
-            self._found.move_to_end(key)
+            self._entries.move_to_end(key)
             self.n_hits += 1
             return entry[0]
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401
-        """Returns the same of a key that was not there a moment before; a miss counts once."""
+        """Looks up a key that just missed in `get`, without counting a second miss."""
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries.get(key)
             self.n_hits += entry is not None
         return MISSING if entry is None else entry[0]
 
@@ -62,24 +62,24 @@ class ResultCache:
         if not self._max_bytes:
             return
         size = _ENTRY + size_in_memory(key) + size_in_memory(result)
-        # One that nothing else would fit beside is not worth the others
+        # A result that would push out most others is not worth it
         if size > self._max_bytes // 4:
             return
         with self._lock:
-            _, before = self._found.pop(key, (None, 0))
-            self._found[key] = (result, size)
+            _, before = self._entries.pop(key, (None, 0))
+            self._entries[key] = (result, size)
             self.n_bytes += size - before
             while self.n_bytes > self._max_bytes:
-                _, (_, freed) = self._found.popitem(last=False)
+                _, (_, freed) = self._entries.popitem(last=False)
                 self.n_bytes -= freed
 
 
 def size_in_memory(value: Any) -> int:  # noqa: ANN401
-    """Adds up the bytes of a result, about; what it shares with others counts, too."""
+    """Estimates the bytes of a result, including what it shares with others."""
     size = sys.getsizeof(value)  # an array's own memory included
     if isinstance(value, tuple | list):
-        # Tokens and their log-probabilities: most of a result, and each asked would take longer
-        # than tokenizing
+        # Tokens and log-probabilities, most of a result: measuring each would take longer than
+        # tokenizing
         if value and isinstance(value[0], int | float):
             return size + _NUMBER * len(value)
         return size + sum(map(size_in_memory, value))
@@ -90,7 +90,7 @@ def size_in_memory(value: Any) -> int:  # noqa: ANN401
 
 
 def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:
-    """Returns the memory that only this process has; None where the system does not say."""
+    """Memory that belongs only to this process; None if the system does not report it."""
     try:
         return 1024 * sum(map(int, _PRIVATE.findall(status.read_text("ascii"))))
     except OSError:
@@ -98,22 +98,22 @@ def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:
 
 
 def freeze_memory() -> None:
-    """Lets what there is stay as it is: for the whole run, and for all children of a fork."""
+    """Exempts all current objects from garbage collection, so that forked children share them."""
     give_back_memory()
-    # Each collection writes to every object that it looks at, and so takes pages from those who
-    # share them; of all that a model has it would take a tenth of a second, too
+    # A collection writes to every object it visits, which unshares its page; for a whole model
+    # it would also take a tenth of a second
     gc.freeze()
 
 
 def give_back_memory() -> None:
-    """Frees what nothing refers to, and gives its pages back to the system."""
+    """Collects garbage, and returns its pages to the system."""
     gc.unfreeze()
     gc.collect()
     trim_memory()
 
 
 def trim_memory() -> None:
-    """Gives pages back to the system whose contents were freed."""
-    # glibc keeps the pages of what was freed; other libraries have no such function
+    """Returns freed pages to the system."""
+    # Only glibc keeps freed pages; other C libraries lack this function
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

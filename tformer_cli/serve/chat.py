@@ -1,10 +1,9 @@
-"""Translations as chats: OpenAI's chat completions and responses, which many tools ask for alone.
+"""Translations as chats: OpenAI's chat completions and responses, the only API of many tools.
 
-The text is that of the last message of the user. If it begins with "translate", what stands before
-the first colon of that line is an instruction, and not translated. Languages are those of the
-fields `source` and `target`, or of the name of the model, or else those that the instruction, or
-the messages of the system, name in English; their other words change nothing. No model here answers
-questions.
+The text is the last user message. If it begins with "translate", everything before the first colon
+of that line is an instruction, and is not translated. The languages come from the fields `source`
+and `target`, from the name of the model, or from the instruction or the system messages, which
+name them in English; their other words have no effect. No model here answers questions.
 """
 
 import re
@@ -23,7 +22,7 @@ from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
 from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Route, Site, begun, refusal
+from tformer_cli.serve.site import Route, Site, prepend, refusal
 from tformer_cli.serve.translations import guess_language, has_words
 
 INSTRUCTION = re.compile(
@@ -47,7 +46,7 @@ _UNUSED: dict[str, tuple[object, ...]] = {
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
 }
-"""Fields that ask for nothing at these values, and are refused at others."""
+"""Unsupported fields, and the values of each that change nothing; others are refused."""
 _NAMED = "|".join(
     sorted((re.escape(name.partition("_(")[0]) for name in NAMES.values()), key=len, reverse=True)
 )
@@ -62,11 +61,11 @@ _PHRASES = {
         rf"\bin ({_NAMED})\b",
     ),
 }
-"""How languages are named, what says most first."""
+"""Phrases that name a language, the clearest first."""
 _SENTENCE_END = re.compile(r"[.!?;\n]+")
 _ABOUT_TRANSLATING = re.compile(r"translat|language", re.IGNORECASE)
 LOOKED_AT = 4000
-"""Characters of what the system says."""
+"""Characters of a system message that are searched for languages."""
 _PAIR = re.compile(rf"\b({_NAMED})(?: |-|–| ?-> ?| ?→ ?| (?:in)?to )({_NAMED})\b", re.IGNORECASE)
 _CODES = {
     "source": re.compile(r"\bfrom ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
@@ -78,7 +77,7 @@ _PLACES = {
     "source": re.compile(rf"\bfrom {_WORDS}(?= (?:in)?to\b|$)", re.IGNORECASE),
     "target": re.compile(rf"\b(?:in)?to {_WORDS}$", re.IGNORECASE),
 }
-"""Where a language would stand, whatever it is called."""
+"""Where the name of a language would stand, known or not."""
 _NO_LANGUAGE = re.compile(
     r"(?:an?|another|any|each|every|her|him|his|it|me|my|our|other|source|target|that|their|them|"
     r"this|us|users?|whatever|which|you|your)\b",
@@ -88,112 +87,112 @@ _NO_LANGUAGE = re.compile(
 
 @dataclass(frozen=True)
 class Chat:
-    """The text of a request, and what was said about its languages."""
+    """The text of a request, and the words that name its languages."""
 
     text: str
     instruction: str
-    """The first line of the text, where that was one."""
+    """The instruction at the start of the text, if there is one."""
     system: str
 
 
 def message_text(message: dict[str, Any], name: str) -> str:
-    """Returns the text of a message, of which it may be several parts."""
-    given = message.get("content")
-    parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    """Returns the text of a message, whose content may be a list of parts."""
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list):
-        raise Refused(400, f"{name}: a content must be text", param=name)
+        raise Refused(400, f"{name}: the content must be text", param=name)
     texts = []
     for part in parts:
         kind = part.get("type", "text") if isinstance(part, dict) else None
         if kind not in (*TEXT_PARTS, "output_text") or not isinstance(part.get("text"), str):
-            raise Refused(400, f"{name}: only parts of text are read", param=name)
+            raise Refused(400, f"{name}: only text parts are supported", param=name)
         texts.append(part["text"])
     return "".join(texts)
 
 
 def read_chat(messages: object, name: str, instructions: str = "") -> Chat:
-    """Reads the messages of a request, which are one text, too, in a field of this name."""
+    """Reads the messages of a request from the field `name`; a plain text is one message."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise Refused(400, f"{name}: must be a list of messages", param=name)
     of_user = [message for message in messages if message.get("role") == "user"]
     if not of_user:
-        raise Refused(400, f"{name}: there is no message of the user to translate", param=name)
+        raise Refused(400, f"{name}: there is no user message to translate", param=name)
     of_system = [message for message in messages if message.get("role") in SYSTEM]
     system = [instructions, *(message_text(message, name) for message in of_system)]
     text = message_text(of_user[-1], name)
-    found = INSTRUCTION.match(text)
-    start = found.end() if found else 0
+    match = INSTRUCTION.match(text)
+    start = match.end() if match else 0
     return Chat(text[start:], text[:start], "\n".join(filter(None, system)))
 
 
 def named_languages(text: str) -> dict[str, str]:
-    """Returns the languages that a text names, in English, as those to translate between.
+    """Finds the languages that a text names in English, such as "from English to French".
 
-    They stand in a sentence that speaks of translating, or of languages.
+    Only sentences about translating or languages count.
     """
     sentences = _SENTENCE_END.split(text[:LOOKED_AT])
     looked_at = "\n".join(filter(_ABOUT_TRANSLATING.search, sentences))
     if pair := _PAIR.search(looked_at):
         return dict(zip(SIDES, pair.groups(), strict=True))
-    named = {}
+    languages = {}
     for side, patterns in _PHRASES.items():
-        found = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
-        if first := next(filter(None, found), None):
-            named[side] = first[1]
-    return named
+        matches = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
+        if first := next(filter(None, matches), None):
+            languages[side] = first[1]
+    return languages
 
 
 def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
-    """Returns what stands where a language would, whether any is called so.
+    """Finds the words that stand where a language would, known or not.
 
-    Of a system's sentences, which say much else, only what has a capital letter counts.
+    In a system message, which says much else, only capitalized words count.
     """
-    placed = {}
+    languages = {}
     for sentence in _SENTENCE_END.split(text[:LOOKED_AT]):
         looked_at = sentence.strip(" \t:\r") if _ABOUT_TRANSLATING.search(sentence) else ""
         for side, pattern in _PLACES.items():
-            found = pattern.search(looked_at)
-            if found is None or _NO_LANGUAGE.match(found[1]):
+            match = pattern.search(looked_at)
+            if match is None or _NO_LANGUAGE.match(match[1]):
                 continue
-            known = _ANY_NAME.search(found[1])
-            if known or is_instruction or found[1] != found[1].lower():
-                placed[side] = known[0] if known else found[1]
-    return placed
+            name = _ANY_NAME.search(match[1])
+            if name or is_instruction or match[1] != match[1].lower():
+                languages[side] = name[0] if name else match[1]
+    return languages
 
 
-def find_code(site: Site, said: str) -> str:
-    """Returns the code of a language that is named by its code or in English."""
-    known = site.languages.find(said)
-    if known is None:
-        named = (code for code in site.languages.codes if has_name(code, said))
-        known = next(named, None)
-    if known is None:
-        raise Refused(400, f"{said[:40]} is not a language of this service", code="unsupported")
-    return known
+def find_code(site: Site, word: str) -> str:
+    """Returns the code of a language, given its code or its English name."""
+    code = site.languages.find(word)
+    if code is None:
+        matches = (code for code in site.languages.codes if has_name(code, word))
+        code = next(matches, None)
+    if code is None:
+        raise Refused(400, f"{word[:40]} is not a language of this service", code="unsupported")
+    return code
 
 
-def has_name(code: str, said: str) -> bool:
-    return name_of(code).partition(" (")[0].lower() == said.lower()
+def has_name(code: str, word: str) -> bool:
+    return name_of(code).partition(" (")[0].lower() == word.lower()
 
 
 async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
-    """Returns the name of the model as the answer has it, and the models that translate."""
+    """Returns the model name for the answer, and the models that translate."""
     name = fields.text("model")
     models = site.service.info()
     infos = {model.name: model for model in models if "translate" in model.verbs}
-    said = placed_languages(chat.system, is_instruction=False)
-    said |= named_languages(chat.system)
-    said |= placed_languages(chat.instruction, is_instruction=True)
+    words = placed_languages(chat.system, is_instruction=False)
+    words |= named_languages(chat.system)
+    words |= placed_languages(chat.instruction, is_instruction=True)
     for side, pattern in _CODES.items():
-        for found in pattern.finditer(chat.instruction):
-            if site.languages.find(found[1]) is not None:
-                said[side] = found[1]
-    said |= named_languages(chat.instruction)
-    said |= {side: fields.text(side) for side in SIDES if fields.text(side)}
-    if said.get("source", "").lower() == "auto":
-        del said["source"]
+        for match in pattern.finditer(chat.instruction):
+            if site.languages.find(match[1]) is not None:
+                words[side] = match[1]
+    words |= named_languages(chat.instruction)
+    words |= {side: fields.text(side) for side in SIDES if fields.text(side)}
+    if words.get("source", "").lower() == "auto":
+        del words["source"]
     if name not in infos:
         if any(model.name == name for model in models):
             raise Refused(
@@ -201,11 +200,11 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
                 "/v1/embeddings", param="model",
             )  # fmt: skip
         if pair := split_pair(site, name):
-            said |= dict(zip(SIDES, pair, strict=True))
+            words |= dict(zip(SIDES, pair, strict=True))
         elif name:
-            site.model(name, "translate")  # which says what is wrong
+            site.model(name, "translate")  # raises the right error
     info = infos.get(name) or (next(iter(infos.values())) if len(infos) == 1 else None)
-    codes = {side: find_code(site, word) for side, word in said.items()}
+    codes = {side: find_code(site, word) for side, word in words.items()}
     if info is not None and not info.languages:
         own = {"source": info.source_language, "target": info.target_language}
         for side, code in codes.items():
@@ -220,8 +219,8 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
         return info.name, Way((info.name,))
     if "target" not in codes:
         raise Refused(
-            400, 'target: is missing; name the language by a field "target", by a model such as '
-            'en-fr, or as in "Translate to French: …"', param="target",
+            400, 'target: is missing; name the language in a field "target", with a model such as '
+            'en-fr, or in the text: "Translate to French: …"', param="target",
         )  # fmt: skip
     target = codes["target"]
     source = codes.get("source")
@@ -230,23 +229,23 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     if info is None:
         way = site.languages.checked_way(source, target)
         return name or f"{source}-{target}", way
-    asked = {"source_language": source, "target_language": target}
-    return info.name, Way((info.name,), {key: code_in(info, code) for key, code in asked.items()})
+    sides = {"source_language": source, "target_language": target}
+    return info.name, Way((info.name,), {key: code_in(info, code) for key, code in sides.items()})
 
 
 def split_pair(site: Site, name: str) -> tuple[str, str] | None:
-    """Reads a name such as en-fr as two languages; None: it is not one."""
+    """Splits a name such as en-fr into two languages; None if it is not a pair."""
     parts = name.split("-")
     for cut in range(1, len(parts)):
-        found = "-".join(parts[:cut]), "-".join(parts[cut:])
-        if all(site.languages.find(code) is not None for code in found):
-            return found
+        pair = "-".join(parts[:cut]), "-".join(parts[cut:])
+        if all(site.languages.find(code) is not None for code in pair):
+            return pair
     return None
 
 
 @dataclass
 class Output:
-    """The text that was written up to now."""
+    """The text written so far."""
 
     parts: list[list[str]] = field(default_factory=list)
     """The lines of each hypothesis."""
@@ -273,9 +272,9 @@ class ChatTranslation:
         self.output = Output([[] for _ in range(self._n)])
 
     async def parts(self) -> AsyncGenerator[str, None]:
-        """Yields the best translation in parts: lines, as soon as each is there."""
-        wanted = [line.removesuffix("\r") for line in self._lines if has_words(line)]
-        if not self._way.models or not wanted:
+        """Yields the best translation line by line, each as soon as it is computed."""
+        sources = [line.removesuffix("\r") for line in self._lines if has_words(line)]
+        if not self._way.models or not sources:
             for rank in range(self._n):
                 self.output.parts[rank].append("\n".join(self._lines))
             yield self.output.parts[0][0]
@@ -286,25 +285,26 @@ class ChatTranslation:
             "max_length": self._most,
         }
         results = self._site.results(
-            self._way.models, "translate", wanted, settings=settings, deadline=self._deadline
+            self._way.models, "translate", sources, settings=settings, deadline=self._deadline
         )
         async with aclosing(results):
             for number, line in enumerate(self._lines):
                 end = "\n" if number < len(self._lines) - 1 else ""
-                found = [line.removesuffix("\r")] * self._n
+                texts = [line.removesuffix("\r")] * self._n
                 if has_words(line):
-                    made = await anext(aiter(results))
+                    translation = await anext(aiter(results))
                     ranked = [
-                        made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)
+                        translation.hypotheses[min(r, len(translation.hypotheses) - 1)]
+                        for r in range(self._n)
                     ]
-                    found = [hyp.text for hyp in ranked]
-                    self.output.n_read += len(made.source_ids)
+                    texts = [hyp.text for hyp in ranked]
+                    self.output.n_read += len(translation.source_ids)
                     self.output.n_written += sum(len(hyp.token_ids) for hyp in ranked)
                     self.output.is_cut |= not all(hyp.is_finished for hyp in ranked)
                 end = ("\r" if line.endswith("\r") else "") + end
-                for rank, text in enumerate(found):
+                for rank, text in enumerate(texts):
                     self.output.parts[rank].append(text + end)
-                yield found[0] + end
+                yield texts[0] + end
 
     async def finish(self) -> Output:
         async with aclosing(self.parts()) as parts:
@@ -314,7 +314,7 @@ class ChatTranslation:
 
 
 async def read_request(site: Site, request: Request, name: str) -> tuple[Fields, ChatTranslation]:
-    """Reads a request whose messages are in a field of this name."""
+    """Reads a request whose messages are in the field `name`."""
     site.check_key(request)
     fields = await read_json(request)
     for unused, values in _UNUSED.items():
@@ -326,13 +326,13 @@ async def read_request(site: Site, request: Request, name: str) -> tuple[Fields,
 
 
 async def stream_events(events: AsyncGenerator[str, None]) -> Response:
-    # The first before the status is sent: until then an error has a status of its own
+    # Await the first event before sending the status, so that an error can set the status
     first = await anext(events)
-    return StreamingResponse(begun(first, events), media_type="text/event-stream")
+    return StreamingResponse(prepend(first, events), media_type="text/event-stream")
 
 
 async def completions(site: Site, request: Request) -> Response:
-    """Translates the last message of the user."""
+    """Translates the last user message."""
     fields, work = await read_request(site, request, "messages")
     head = {"id": f"chatcmpl-{token_hex(12)}", "created": int(time.time()), "model": work.model}
     if fields.flag("stream"):
@@ -364,20 +364,20 @@ def finish_reason(output: Output) -> str:
 
 def usage_counts(output: Output, names: Sequence[str] = ("prompt", "completion")) -> dict[str, Any]:
     counts = (output.n_read, output.n_written)
-    named = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
-    return {**named, "total_tokens": sum(counts)}
+    usage = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
+    return {**usage, "total_tokens": sum(counts)}
 
 
 async def chunk_events(
     work: ChatTranslation, head: dict[str, Any], *, has_usage: bool
 ) -> AsyncGenerator[str, None]:
-    """Yields events of a chat: a part of the text each, and how it ended."""
+    """Yields the chunks of a streamed chat: parts of the text, then the reason it ended."""
     more = {"usage": None} if has_usage else {}
 
     def chunk(delta: dict[str, Any], index: int = 0, reason: str | None = None) -> str:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        named = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
-        return format_event(named)
+        event = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
+        return format_event(event)
 
     has_begun = False
     try:
@@ -397,13 +397,13 @@ async def chunk_events(
     except Exception as error:
         if not has_begun:
             raise
-        # The status was sent: this is how a client learns of it
+        # The status is already sent, so the error becomes an event
         yield format_event({"error": openai_object(refusal(error))})
     yield "data: [DONE]\n\n"
 
 
 async def responses(site: Site, request: Request) -> Response:
-    """Translates as OpenAI's responses: the text, or the last message of the user, of `input`."""
+    """Translates `input`, a text or messages, as OpenAI's responses API does."""
     fields, work = await read_request(site, request, "input")
     answer = ResponseObject(work, fields)
     if fields.flag("stream"):
@@ -458,12 +458,12 @@ class ResponseObject:
         }
 
     def _event(self, kind: str, **more: object) -> str:
-        named = {"type": kind, **more, "sequence_number": self._number}
+        event = {"type": kind, **more, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n{format_event(named)}"
+        return f"event: {kind}\n{format_event(event)}"
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Yields what happens to a response, as OpenAI's clients add it up."""
+        """Yields the events from which OpenAI's clients build a response."""
         place = {"output_index": 0}
         inside = {**place, "item_id": self._item["id"], "content_index": 0}
         has_begun = False
@@ -483,8 +483,8 @@ class ResponseObject:
                     yield self._event("response.output_text.delta", **inside, **delta)
             text = self._work.output.texts[0]
             whole = self._part(text)
-            done = {"text": text, "logprobs": []}
-            yield self._event("response.output_text.done", **inside, **done)
+            text_fields = {"text": text, "logprobs": []}
+            yield self._event("response.output_text.done", **inside, **text_fields)
             yield self._event("response.content_part.done", **inside, part=whole)
             item = self._message(whole)
             yield self._event("response.output_item.done", **place, item=item)
@@ -493,8 +493,8 @@ class ResponseObject:
         except Exception as error:
             if not has_begun:
                 raise
-            told = openai_object(refusal(error))
-            yield self._event("error", **{**told, "type": "error"})
+            error_fields = openai_object(refusal(error))
+            yield self._event("error", **{**error_fields, "type": "error"})
 
 
 ROUTES = (

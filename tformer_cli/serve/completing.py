@@ -1,9 +1,8 @@
-"""A prefix that ends within a word, made one that the search can be given: whole tokens.
+"""Completes a prefix that ends within a word, so that the search gets whole tokens.
 
-"La vieil" cut into tokens by itself is nothing that the model has seen in training, which knows
-"vieille" as other tokens, and what follows is accordingly odd. So the tokens of the last word are
-found with the model: among those that spell the typed letters, the last one perhaps beyond them,
-the most probable one after the other.
+Tokenized as typed, "La vieil" yields tokens that the model never saw in training, where "vieille"
+has different ones, and the continuation is odd. So the model picks the tokens of the last word:
+at each step the most probable token that spells the typed letters; the last one may go beyond them.
 """
 
 from __future__ import annotations
@@ -23,49 +22,49 @@ if TYPE_CHECKING:
 
 
 def ends_within_a_word(prefix: str) -> bool:
-    """True of a prefix whose last word may go on."""
+    """True if the last word of a prefix may be incomplete."""
     return prefix[-1:].isalnum()
 
 
 @torch.inference_mode()
-def completed(model: Transformer, tokenizer: Tokenizer, text: str, prefix: str) -> str:
-    """Gives the prefix with its last word completed; as it is if no tokens spell that."""
+def complete_prefix(model: Transformer, tokenizer: Tokenizer, text: str, prefix: str) -> str:
+    """Completes the last word of a prefix; returns the prefix unchanged if no tokens spell it."""
     side = tokenizer.target
     before, _, begun = prefix.rpartition(" ")
-    given = list(side.encode_phrases([before])[0]) if before else []
+    prefix_ids = list(side.encode_phrases([before])[0]) if before else []
     source = ended_source(tokenizer.source.encode(text), eos=model.source_eos)
-    # tokens of a first word have a space before them in most vocabularies, but not in all
+    # In most vocabularies, but not in all, the first token of a word begins with a space
     for start in (f" {begun}", begun):
-        found = _spelling(
-            model, source, (BOS_ID, *side.start, *given), start.encode(), side.piece_bytes
+        word_ids = _spell_word(
+            model, source, (BOS_ID, *side.start, *prefix_ids), start.encode(), side.piece_bytes
         )
-        whole = side.decode([*given, *found]) if found else ""
+        whole = side.decode([*prefix_ids, *word_ids]) if word_ids else ""
         if whole.startswith(prefix):
             return whole
     return prefix
 
 
-def _spelling(
+def _spell_word(
     model: Transformer,
     source: Sequence[int],
     target: Sequence[int],
     letters: bytes,
     pieces: Sequence[bytes],
 ) -> list[int]:
-    """The tokens that spell letters, each the most probable one; none if there is no way."""
-    found: list[int] = []
-    while letters:  # a whole pass each time, but words have few tokens
+    """Most probable tokens that spell `letters`; empty if none do."""
+    ids: list[int] = []
+    while letters:  # a full forward pass each time, but words have few tokens
         allowed = [
             token
             for token, piece in enumerate(pieces)
             if token > EOS_ID and piece and (piece.startswith(letters) or letters.startswith(piece))
         ]
-        room = model.max_positions - len(target) - len(found)
+        room = model.max_positions - len(target) - len(ids)
         if not allowed or room < 1:
             return []
-        hidden = forced_pass(model, source, (*target, *found))
+        hidden = forced_pass(model, source, (*target, *ids))
         logits = model.project(hidden[:, -1])[0]
         best = allowed[int(logits[allowed].argmax())]
-        found.append(best)
+        ids.append(best)
         letters = letters[len(pieces[best]) :]
-    return found
+    return ids

@@ -1,4 +1,4 @@
-"""Settings of the service: where it listens, who may ask, and how much one request may take."""
+"""Settings of the service: its address, its access rules and its limits."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from tformer_cli.settings import setting
 from tformer_cli.wording import visible
 
 PORT = 5000
-"""LibreTranslate's, which its clients try by default."""
+"""LibreTranslate's port, the default of its clients."""
 MOST_ALTERNATIVES = 10
 MOST_BEAM = 16
 MOST_HYPOTHESES = 20
 MOST_TOKENS = 4096
-"""Tokens that a language model may write for one request."""
+"""Tokens that a language model may generate for one request."""
 BODY_BYTES = 1 << 20
 FILE_BYTES = 20 << 20
 HEADER_SECONDS = 5.0
@@ -33,21 +33,21 @@ class ServeSettings:
 
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on. 0.0.0.0 is all of this machine's; then give --api-key-file, too.",
+        "Address to listen on; 0.0.0.0 means all interfaces (add --api-key-file).",
         "Network",
         metavar="HOST",
     )
-    port: int = setting(PORT, "Port to listen on; 0 takes a free one.", "Network", min=0, max=65535)
+    port: int = setting(PORT, "Port to listen on; 0 picks a free one.", "Network", min=0, max=65535)
     allow_host: tuple[str, ...] = setting(
         (),
-        "Another name that clients may call this machine by, such as that of a proxy. Repeatable.",
+        "Another host name that clients may use, such as that of a proxy. Repeatable.",
         "Network",
         metavar="HOST",
         shown_default="none",
     )
     allow_origin: tuple[str, ...] = setting(
         (),
-        "Origin of web pages or of a browser extension that may use the service, such as "
+        "Origin of a web page or browser extension that may use the service, such as "
         "https://example.org or moz-extension://*. Repeatable.",
         "Network",
         metavar="URL",
@@ -55,7 +55,7 @@ class ServeSettings:
     )
     trust_proxy: tuple[str, ...] = setting(
         (),
-        "Address or network of proxies whose X-Forwarded headers count, such as 10.0.0.0/8. "
+        "Address or network of a proxy whose X-Forwarded headers to trust, such as 10.0.0.0/8. "
         "Repeatable.",
         "Network",
         metavar="ADDRESS",
@@ -63,14 +63,14 @@ class ServeSettings:
     )
     url_prefix: str = setting(
         "",
-        "Path below which a proxy offers the service, such as /translate.",
+        "Path under which a proxy publishes the service, such as /translate.",
         "Network",
         metavar="PREFIX",
         shown_default="none",
     )
     api_key_file: Path | None = setting(
         None,
-        "Ask clients for a key; the file has one a line, of at least 16 characters.",
+        "Require API keys; FILE has one per line, each of at least 16 characters.",
         "Network",
         metavar="FILE",
         role="reads_file",
@@ -78,62 +78,62 @@ class ServeSettings:
     )
     timeout: float = setting(
         30.0,
-        "Seconds after which a request that is not answered, or of many sentences not begun, is "
-        "given up.",
+        "Time limit of a request: a short one must be answered by then, one of many sentences "
+        "begun.",
         "Limits",
         metavar="SECONDS",
         min=0.1,
         max=3600.0,
         shown_default="30",
     )
-    max_characters: int = setting(5000, "Longest text of a request.", "Limits", min=1, max=10**6)
-    max_texts: int = setting(128, "Most texts of a request.", "Limits", min=1, max=10**4)
+    max_characters: int = setting(5000, "Maximum length of a text.", "Limits", min=1, max=10**6)
+    max_texts: int = setting(128, "Maximum texts per request.", "Limits", min=1, max=10**4)
     max_queue: int = setting(
         1000,
-        "Sentences that may wait, and as many of long requests; half of them of one client. Who "
-        "comes then is told to slow down.",
+        "Maximum number of waiting sentences, counted separately for short and long requests; one "
+        "client may fill half. Further requests are refused with status 429.",
         "Limits",
         min=1,
     )
     max_documents: int = setting(
         4,
-        "Documents of one client that are translated at once; twice as many of all.",
+        "Documents translated at once for one client; twice as many in total.",
         "Limits",
         min=1,
         max=64,
     )
     memory: str | None = setting(
         None,
-        "Memory for all models, such as 2GB; those that were not used for longest are unloaded.",
+        "Memory for all models, such as 2GB; the least recently used are unloaded first.",
         "Limits",
         metavar="SIZE",
-        shown_default="as much as they take",
+        shown_default="unlimited",
     )
     cache: str = setting(
         "64MB",
-        "Memory for sentences that were translated before; 0 keeps none.",
+        "Memory for results of earlier sentences; 0 disables the cache.",
         "Limits",
         metavar="SIZE",
     )
     workers: int = setting(
-        1, "Processes that answer; they share the models' memory.", "Machine", min=1, max=256
+        1, "Worker processes; they share the models' memory.", "Machine", min=1, max=256
     )
     pivot: str | None = setting(
         None,
-        "Translate by way of this language where no model does it at once, such as en.",
+        "Translate through this language, such as en, where no model translates directly.",
         metavar="CODE",
         shown_default="none",
     )
     suggestions: Path | None = setting(
         None,
-        "Accept better translations from users, and append them to FILE, a JSON object each.",
+        "Accept better translations from users; append them to FILE, one JSON object per line.",
         metavar="FILE",
         role="writes_new_file",
         shown_default="none are accepted",
     )
     log: Path | None = setting(
         None,
-        "Append a line of JSON for each request, without its text, to FILE; - is stderr.",
+        "Append one line of JSON per request, without its text, to FILE; - is stderr.",
         "Messages",
         metavar="FILE",
         role="writes_new_file",
@@ -141,7 +141,7 @@ class ServeSettings:
     )
     log_text: bool = setting(
         False,
-        "Write the texts that models were given into the log, too.",
+        "Also log the texts of requests.",
         "Messages",
     )
 

@@ -1,4 +1,4 @@
-"""Errors as the clients of each API read them; the path tells which API a request is for."""
+"""Error responses in the format of each API; the path tells which API applies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,17 @@ from starlette.responses import JSONResponse, Response
 from tformer_cli.serve.requests import Refused
 
 Dialect = Callable[[Refused], Response]
-"""Makes the response of an error, as a client of one API expects it."""
+"""Turns an error into the response that clients of one API expect."""
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 def plain_error(error: Refused) -> Response:
-    """Answers an error as LibreTranslate does, and our own API."""
+    """Formats an error as LibreTranslate and our own API do."""
     return JSONResponse({"error": error.message}, error.status, headers=error.headers)
 
 
 def openai_error(error: Refused) -> Response:
-    """Answers an error as OpenAI's clients read it."""
+    """Formats an error as OpenAI's API does."""
     status = 401 if error.code == "invalid_api_key" else error.status
     return JSONResponse({"error": openai_object(error)}, status, headers=error.headers)
 
@@ -30,5 +30,5 @@ def openai_object(error: Refused) -> dict[str, Any]:
 
 
 def dialect_of(path: str) -> Dialect:
-    """Returns how errors are answered where no route says so."""
+    """Returns the error format for a path without a route."""
     return openai_error if path == "/v1" or path.startswith("/v1/") else plain_error

@@ -1,8 +1,8 @@
-"""Documents while they are translated: read, handed out in windows of lines, and written.
+"""Documents during translation: read, handed out in windows of lines, and written.
 
-Long ones are read in a process of its own: Python cannot be stopped in a thread, keeps the memory
-that a document took, and lets nothing else compute meanwhile. The process takes orders on its
-standard input, one document at a time, and is killed by whoever has enough of it.
+Long documents are read in a separate process, since a Python thread cannot be stopped, does not
+return the memory of a document, and blocks other threads. The process takes orders on standard
+input, one document at a time; the service kills it when a client leaves or time runs out.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 MOST_SEGMENTS = 100_000
 MOST_BYTES = 64 << 20
-"""Bytes of an upload when it is unpacked."""
+"""Maximum size of an upload after decompression, in bytes."""
 MEMORY = 1 << 30
-"""Bytes that a process may take: an upload of the largest size, as files of people are."""
+"""Memory limit of a process in bytes; enough for typical files of the maximum upload size."""
 WINDOW_LINES = 256
 WINDOW_CHARACTERS = 64 << 10
-"""A window ends with the line that reaches so many."""
+"""A window ends with the line that reaches this many characters."""
 LONGEST_LINE = 50_000
-"""Characters that the engine prepares in one go, while sentences wait."""
+"""Maximum characters of a line: the engine prepares it in one go, while sentences wait."""
 LOOKED_AT = 100
-"""Segments of a document by which its language is guessed."""
+"""Segments of a document used to guess its language."""
 LOOKED_AT_CHARACTERS = 1000
 """Characters of each such segment."""
 NICENESS = 5
-"""Leaves it a quarter of the processor, as bulk requests have, where sentences need all."""
+"""Leaves the process a quarter of a busy processor, the share of bulk requests."""
 GRACE = 5.0
-"""Seconds after which a process ends itself, if whoever should have ended it is gone."""
+"""Seconds after which a process ends itself if the service did not end it."""
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 Frame = tuple[dict[str, Any], "list[bytes]"]
-"""An order or a reply: an object of JSON, and contents of files."""
+"""An order or a reply: a JSON object and the contents of files."""
 
 
 class Session:
-    """The documents of one request; its orders are `read`, then `next` until it brings files."""
+    """The documents of one request: takes the order `read`, then `next` until files come back."""
 
     def __init__(self) -> None:
         self._lines: Sequence[Request] = ()
@@ -68,11 +68,11 @@ class Session:
         """Carries out an order."""
         if order["do"] == "read":
             # JSON has no tuples
-            given = order["settings"].items()
-            named: dict[str, Any] = {
-                name: tuple(v) if isinstance(v, list) else v for name, v in given
+            items = order["settings"].items()
+            options: dict[str, Any] = {
+                name: tuple(v) if isinstance(v, list) else v for name, v in items
             }
-            return self._read(order["format"], ReadSettings(**named), contents)
+            return self._read(order["format"], ReadSettings(**options), contents)
         return self._next([Answer(text, _links(links)) for text, links in order["answers"]])
 
     def _read(self, name: str, settings: ReadSettings, contents: list[bytes]) -> Frame:
@@ -81,11 +81,11 @@ class Session:
         read = format_named(name).read
         data = b"".join(contents) if len(contents) > 1 else contents[0]
         self._documents = [read(contents.pop(0), settings) for _ in range(len(contents))]
-        self._segments = [one.segments for one in self._documents]
-        # Else nobody asks, and of a large document it takes a while
+        self._segments = [document.segments for document in self._documents]
+        # Only needed without segments, and slow for a large document
         self._has_text = not any(self._segments) and may_have_text(data)
         first = islice(self._all_segments(), LOOKED_AT)
-        texts = [one.text[:LOOKED_AT_CHARACTERS] for one in first]
+        texts = [segment.text[:LOOKED_AT_CHARACTERS] for segment in first]
         pair = LanguagePair(target=settings.target_language)
         self._job = translating(list(self._all_segments()), protects=True, languages=pair)
         self._lines = next(self._job)
@@ -93,7 +93,7 @@ class Session:
         return {"texts": texts}, []
 
     def _check_lines(self) -> None:
-        longest = max((len(one.text) for one in self._lines), default=0)
+        longest = max((len(line.text) for line in self._lines), default=0)
         if longest > LONGEST_LINE:
             raise TooLargeError(
                 f"{self._name}: has a paragraph of {longest:,} characters, more than "
@@ -101,16 +101,16 @@ class Session:
             )
 
     def _all_segments(self) -> Iterator[Segment]:
-        return (one for segments in self._segments for one in segments)
+        return (segment for segments in self._segments for segment in segments)
 
     def _next(self, answers: list[Answer]) -> Frame:
-        """Takes the translations of a window, and returns the next one, or the files."""
+        """Takes the translations of a window; returns the next window, or the files."""
         self._answers += answers
         while len(self._answers) == len(self._lines):
             try:
                 self._lines = self._job.send(self._answers)
             except StopIteration as end:
-                return self._written(end.value)
+                return self._write_documents(end.value)
             self._answers, self._n_given = [], 0
             self._check_lines()
         window: list[Request] = []
@@ -123,28 +123,28 @@ class Session:
             window.append(self._lines[self._n_given])
             n_characters += len(window[-1].text)
             self._n_given += 1
-        return {"lines": [(one.text, one.needs_links) for one in window]}, []
+        return {"lines": [(line.text, line.needs_links) for line in window]}, []
 
-    def _written(self, made: Translated) -> Frame:
-        left = iter(made.segments)
+    def _write_documents(self, translated: Translated) -> Frame:
+        remaining = iter(translated.segments)
         contents = [
-            document.write(list(islice(left, len(own))))
+            document.write(list(islice(remaining, len(own))))
             for document, own in zip(self._documents, self._segments, strict=True)
         ]
         for document in self._documents:
-            made.summary.skipped.update(document.skipped)
-        warning = made.summary.warning(has_text=self._has_text)
-        told = {**made.summary.counts(), **({"warning": warning} if warning else {})}
-        return {"summary": told}, contents
+            translated.summary.skipped.update(document.skipped)
+        warning = translated.summary.warning(has_text=self._has_text)
+        summary = {**translated.summary.counts(), **({"warning": warning} if warning else {})}
+        return {"summary": summary}, contents
 
 
 def _links(plain: Sequence[Any] | None) -> list[Link] | None:
-    """Makes links of what JSON makes of them."""
+    """Restores links from their JSON form."""
     return plain if plain is None else [Link(tuple(a), tuple(b)) for a, b in plain]
 
 
 def write_frame(stream: IO[bytes], head: Mapping[str, Any], contents: Sequence[bytes]) -> None:
-    text = json.dumps({**head, "sizes": [len(one) for one in contents]}).encode()
+    text = json.dumps({**head, "sizes": [len(content) for content in contents]}).encode()
     stream.write(len(text).to_bytes(8, "big") + text)
     stream.writelines(contents)
     stream.flush()
@@ -156,19 +156,19 @@ def read_frame(stream: IO[bytes]) -> Frame | None:
     head = stream.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
     if not head:
         return None
-    found = json.loads(head)
-    return found, [stream.read(size) for size in found.pop("sizes")]
+    fields = json.loads(head)
+    return fields, [stream.read(size) for size in fields.pop("sizes")]
 
 
 def main() -> None:
     """Carries out orders until there are no more."""
     orders, replies = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what is printed by mistake is no reply
+    sys.stdout = sys.stderr  # stray prints must not look like replies
     os.nice(NICENESS)
-    with suppress(ValueError, OSError):  # of a system that allows less, or knows no such limit
+    with suppress(ValueError, OSError):  # the system allows less, or has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):  # of a machine whose memory ends, this goes first
+    with suppress(OSError):  # when memory runs out, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     session = Session()
     while (frame := read_frame(orders)) is not None:
@@ -179,8 +179,8 @@ def main() -> None:
             session = Session()
         try:
             head, files = session.obey(order, contents)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
-            head, files = told(error), []
+        except Exception as error:  # noqa: BLE001 - the reply carries it
+            head, files = error_reply(error), []
         signal.alarm(0)
         if "lines" not in head and "texts" not in head:
             session = Session()
@@ -191,16 +191,16 @@ def main() -> None:
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process has taken; 0: the system does not say."""
-    # What the other functions return begins with the memory of the process that started this one
+    """Peak memory of this process in bytes; 0 if the system does not report it."""
+    # Other functions include the memory of the parent process
     with suppress(OSError):
-        if found := _PEAK.search(Path("/proc/self/status").read_text("ascii")):
-            return int(found[1]) << 10
+        if match := _PEAK.search(Path("/proc/self/status").read_text("ascii")):
+            return int(match[1]) << 10
     return 0
 
 
-def told(error: Exception) -> dict[str, Any]:
-    """Makes a reply of an error."""
+def error_reply(error: Exception) -> dict[str, Any]:
+    """Turns an error into a reply."""
     kind = type(error).__name__
     is_known = isinstance(error, TformerError)
     return {"error": kind, "is_known": is_known, "message": str(error).partition("\n")[0]}

@@ -1,7 +1,7 @@
-"""Documents of requests: how many a client may have in work, and the processes that read them.
+"""Documents of requests: limits per client, and the processes that read documents.
 
-The service itself sees of a document a window of lines at a time. Whatever reads or writes it can
-be stopped at once, when its client leaves or its time is over.
+The service itself sees only one window of lines at a time. A process that reads or writes a
+document can be stopped at once, when its client leaves or time runs out.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 
 MOST_OF_CLIENT = 4
 CLIENTS = 2
-"""Times the documents of a client that there may be of all: each is a process."""
+"""Total documents, as a multiple of the limit per client; each is a process."""
 RECEIVED = 2
-"""Times the documents in work that may be received: one waits in memory until it is whole."""
+"""Uploads received at once, as a multiple of the documents in work; each is held in memory."""
 SHORT = 10_000
-"""Characters that are read in a thread, which takes no longer than starting a process."""
+"""Documents up to this many characters are read in a thread, which beats starting a process."""
 STEP_SECONDS = 300.0
-"""Longest that a process may place the translations of a document that was begun."""
+"""Time limit for a process to insert a window of translations into a document."""
 RETRY_SECONDS = 10
-"""After which a client may send a document again that there was no place for."""
+"""Seconds after which a client may send a refused document again."""
 KEPT = 2
-"""Processes that wait for the next document."""
+"""Idle processes kept for the next document."""
 KEPT_BYTES = 128 << 20
-"""Memory of a process that is ended after its document; the system gets it back so."""
+"""A process above this memory ends after its document, to return the memory."""
 COMMAND = (sys.executable, "-m", "tformer_cli.serve.document_process")
 
 
 class EndedProcess(errors.TformerError):
-    """A process that reads documents was killed, as is the first one where memory ends."""
+    """A document process was killed, for example because memory ran out."""
 
 
 class Places:
-    """Documents that are there at once: so many of a client, and so many of all."""
+    """Limits the documents at one time, per client and in total."""
 
     def __init__(self, most_of_client: int, most: int) -> None:
         self._most_of_client, self._most = most_of_client, most
@@ -74,7 +74,7 @@ class Places:
         """Holds a place, or raises `Busy`."""
         if self._held[client] >= self._most_of_client:
             raise Busy(
-                f"{self._most_of_client} documents of yours are in work; send this one later",
+                f"{self._most_of_client} of your documents are in work; send this one later",
                 RETRY_SECONDS,
             )
         if len(self) >= self._most:
@@ -96,18 +96,18 @@ class Process:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is for the service, which ends it
+            start_new_session=True,  # Ctrl-C in the terminal is only for the service
         )
         self._is_large = False
         self.close = finalize(self, _end, self._process)
-        """Kills it and waits until it is gone."""
+        """Kills the process and waits until it has ended."""
 
     @property
     def can_be_kept(self) -> bool:
         return self._process.poll() is None and not self._is_large
 
     def obey(self, order: Mapping[str, Any], contents: list[bytes]) -> Frame:
-        """Sends an order, and waits for the reply; `kill` ends the wait."""
+        """Sends an order and waits for the reply; `kill` ends the wait."""
         assert self._process.stdin is not None  # noqa: S101 - they are pipes
         assert self._process.stdout is not None  # noqa: S101
         with suppress(OSError, ValueError):  # it has ended, as its reply says
@@ -115,9 +115,9 @@ class Process:
         contents.clear()
         reply = read_frame(self._process.stdout)
         if reply is None:
-            raise EndedProcess("a process that reads documents has ended unexpectedly")
+            raise EndedProcess("the process that reads documents has ended unexpectedly")
         self._is_large = reply[0]["peak"] > KEPT_BYTES
-        _raise_told(reply[0])
+        _raise_error(reply[0])
         return reply
 
     def kill(self) -> None:
@@ -133,8 +133,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _raise_told(reply: Mapping[str, Any]) -> None:
-    """Raises an error that a process met."""
+def _raise_error(reply: Mapping[str, Any]) -> None:
+    """Raises the error that a reply carries, if any."""
     name, message = reply.get("error"), reply.get("message", "")
     if name is None:
         return
@@ -148,16 +148,16 @@ def _raise_told(reply: Mapping[str, Any]) -> None:
 
 
 class Reader:
-    """Documents of one request, as they are handed out and taken back."""
+    """Hands out the lines of the documents of one request, and takes their translations."""
 
     def __init__(self, session: Session | Process, executor: Executor) -> None:
         self._session, self._executor = session, executor
         self.texts: list[str] = []
-        """By which their language is guessed."""
+        """Texts from which to guess the language."""
         self.contents: list[bytes] = []
-        """The translated documents, once there are no more lines."""
+        """The translated documents, complete once `next` returns no lines."""
         self.summary: dict[str, Any] = {}
-        """Counts of all, and a warning if text was left as it was."""
+        """Counts over all documents, and a warning if some text was not translated."""
 
     async def read(
         self, name: str, contents: list[bytes], settings: ReadSettings, deadline: float
@@ -167,8 +167,8 @@ class Reader:
         self.texts = reply["texts"]
 
     async def next(self, answers: Sequence[Answer]) -> list[Line]:
-        """Takes the translations of the last window, and returns the lines of the next one."""
-        order = {"do": "next", "answers": [(one.text, one.links) for one in answers]}
+        """Takes the translations of the last window; returns the lines of the next one."""
+        order = {"do": "next", "answers": [(answer.text, answer.links) for answer in answers]}
         reply, contents = await self._reply(order, [], STEP_SECONDS)
         if "lines" in reply:
             return [Line(text, needs_links) for text, needs_links in reply["lines"]]
@@ -198,12 +198,12 @@ class Documents:
         is_apart: bool = True,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        """Takes the most of a client; unless they are read apart, a thread does so."""
+        """Takes the limit per client; if `is_apart` is false, a thread reads the documents."""
         self._is_apart, self._command = is_apart, command
         most = CLIENTS * most_of_client
         self.in_work = Places(most_of_client, most)
         self.received = Places(RECEIVED * most_of_client, RECEIVED * most)
-        # One more for each, as that of a process which was just killed ends a moment later
+        # Two each: the thread of a process that was just killed ends a moment later
         self._threads = ThreadPoolExecutor(2 * most, "tformer-documents")
         self._short_threads = ThreadPoolExecutor(1, "tformer-pages")
         self._kept: list[Process] = []
@@ -218,15 +218,15 @@ class Documents:
         *,
         is_short: bool = False,
     ) -> AsyncIterator[Reader]:
-        """Reads documents of one format; ends all work for them at the end of the context."""
+        """Reads documents of one format; ends all their work when the context exits."""
         if is_short or not self._is_apart:
             reader = Reader(Session(), self._short_threads)
             await reader.read(name, contents, settings, deadline)
             yield reader
             return
-        # One that the system has ended meanwhile is passed over
-        self._kept = [one for one in self._kept if one.can_be_kept]
-        process = self._kept.pop() if self._kept else await self._started()
+        # Skip processes that have ended meanwhile
+        self._kept = [process for process in self._kept if process.can_be_kept]
+        process = self._kept.pop() if self._kept else await self._start_process()
         is_good = False
         try:
             reader = Reader(process, self._threads)
@@ -241,16 +241,16 @@ class Documents:
                 self._threads.submit(process.close)
             self._threads.submit(trim_memory)
 
-    async def _started(self) -> Process:
+    async def _start_process(self) -> Process:
         loop = asyncio.get_running_loop()
         try:
-            # On a busy machine the system takes its time
+            # In a thread: on a busy machine this takes a while
             return await loop.run_in_executor(self._threads, Process, self._command)
         except OSError as error:
             reason = (error.strerror or "an error of the system").lower()
             raise Busy(f"no document can be read now ({reason})", RETRY_SECONDS) from None
 
     def close(self) -> None:
-        """Ends the processes that wait."""
+        """Ends the idle processes."""
         while self._kept:
             self._kept.pop().close()

@@ -1,8 +1,8 @@
 """One model of a service, and the thread that computes with it.
 
 The thread prepares lines, asks the scheduler for a batch, computes it, and hands the results to the
-event loops of those who wait for them. Tokenizing happens here, too: in the loop it would hold up
-all connections. It opens the model when the first request comes.
+event loops that wait for them. It also tokenizes, which in the event loop would block all
+connections. It opens the model on the first request.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 
 State = Literal["unloaded", "loading", "loaded", "failed"]
 LINES_AT_ONCE = 32
-"""Lines of one request that are prepared in one go."""
+"""Lines of one request prepared in one go."""
 REQUESTS_AT_ONCE = 64
-"""Requests that are prepared between two batches, so that neither waits long for the other."""
+"""Requests prepared between two batches; a bound keeps both from waiting long."""
 SIZE_AT_ONCE = 4096
-"""Tokens, as `size_of` guesses them, that are prepared between two batches, and some more."""
+"""Approximate limit of the tokens (by `size_of`) prepared between two batches."""
 KEPT_SETTINGS = 64
-"""Settings of which the prepared computations are kept."""
+"""Distinct settings whose prepared computations are cached."""
 REST_SECONDS = 2.0
-"""Seconds without work after which the memory of batches is given back."""
+"""Idle seconds after which the memory of batches is returned to the system."""
 PATIENCE = 5.0
-"""Seconds that a model which is to make room may still compute what waits for it."""
+"""Seconds that a model being unloaded may still work on its queue."""
 LOOK_SECONDS = 1.0
-"""Seconds after which somebody looks whether a model that was unusable has been repaired."""
+"""Seconds between checks whether an unusable model was repaired."""
 
 
 @dataclass(eq=False, slots=True)
 class _Line:
-    """A line of which some units are not computed yet."""
+    """A line with units that are not computed yet."""
 
     number: int
     served: ServedLine
-    found: list[Any]
+    results: list[Any]
     n_missing: int
 
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """A unit and the place where its result belongs."""
+    """A unit, and where its result belongs."""
 
     unit: Unit
     hash: str
@@ -77,7 +77,7 @@ class Part:
 
 @dataclass(eq=False, kw_only=True)
 class Job:
-    """A call: its texts, and how far they have come."""
+    """A call: its texts and their progress."""
 
     verb: Verb
     texts: Sequence[str]
@@ -86,21 +86,21 @@ class Job:
     is_interactive: bool | None = None
     deadline: float = math.inf
     first_index: int = 0
-    """Number of the first text, on which depends what is drawn."""
+    """Number of the first text; sampling depends on it."""
     is_streamed: bool = False
-    """Parts of its only text are wanted while that is written."""
+    """True to get parts of the only text while it is generated."""
     is_admitted: bool = False
-    """True for what continues a call that was let in."""
+    """True if it continues a call that was admitted."""
     client: Hashable = None
     has_place: bool = False
-    """See `scheduler.Request`, as of the client."""
+    """See `scheduler.Request`, as for `client`."""
     versions: dict[Engine, str] = field(default_factory=dict)
-    """Hashes of the models that began an answer, of which this call may be but a part."""
+    """Hashes of the models that began the answer; this call may be only a part of it."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
     rest_size: int = 0
-    """Of the texts that are not prepared yet; see `size_of`."""
+    """Size of the texts that are not prepared yet; see `size_of`."""
     serving: Serving | None = None
     has_begun: bool = False
 
@@ -114,14 +114,14 @@ class _Post:
 
 
 class Answers:
-    """The results of one call, in the order of its texts, each as soon as it is there.
+    """The results of one call in the order of its texts, each as soon as it is computed.
 
-    Parts of a text that is streamed are strings, and come before its result. It belongs to an event
-    loop. Nothing is asked for before the first result is; closing it drops what was not begun.
+    If the text is streamed, its parts come first, as strings. The object belongs to an event loop.
+    The call is submitted when the first result is awaited; closing drops units not yet begun.
     """
 
     def __init__(self, start: Callable[[Job], Engine], job: Job) -> None:
-        """Takes what submits a job to its engine, or raises."""
+        """Takes the function that submits a job to its engine."""
         self._start, self._job = start, job
         self._next = 0
         self._results: dict[int, tuple[Any, bool]] = {}
@@ -131,12 +131,12 @@ class Answers:
         self._engine: Engine | None = None
         self.is_closed = False
         self.is_cached = False
-        """True if nothing of the last result had to be computed."""
-        self.asked = 0.0
+        """True if the last result came entirely from the cache."""
+        self.asked_at = 0.0
         self.queue_seconds = 0.0
         """Time until the first unit was computed."""
         self.compute_seconds = 0.0
-        """Time of the batches that it had units in."""
+        """Total time of the batches with its units."""
 
     def __aiter__(self) -> Answers:
         return self
@@ -146,7 +146,7 @@ class Answers:
             raise StopAsyncIteration
         if self._engine is None:
             self.loop = asyncio.get_running_loop()
-            self.asked = time.monotonic()
+            self.asked_at = time.monotonic()
             self._job.answers = self
             self._engine = self._start(self._job)
         while not self._parts and self._next not in self._results:
@@ -163,23 +163,23 @@ class Answers:
             return self._parts.popleft()
         result, self.is_cached = self._results.pop(self._next)
         self._next += 1
-        self._engine.scheduler.taken(self._job.request)
+        self._engine.scheduler.note_taken(self._job.request)
         return result
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of its texts; None: it is not known."""
-        # While a model is closed to make room, its results may still be read
+        """Tokenizer of the texts; None if it is not known."""
+        # Results may still be read after the model was unloaded to make room
         return None if self._job.serving is None else self._job.serving.tokenizer
 
     def receive(self, post: _Post) -> None:
-        """Takes results, in the event loop."""
-        self._results |= {number: (one, cached) for number, one, cached in post.results}
+        """Receives results; runs in the event loop."""
+        self._results |= {number: (result, cached) for number, result, cached in post.results}
         self._error = self._error or post.error
         self._wake()
 
     def receive_part(self, text: str) -> None:
-        """Takes a part of the text that is being written, in the event loop."""
+        """Receives a part of the streamed text; runs in the event loop."""
         self._parts.append(text)
         self._wake()
 
@@ -188,7 +188,7 @@ class Answers:
             self._waiter.set_result(None)
 
     async def aclose(self) -> None:
-        """Drops what was not begun."""
+        """Drops the units that have not begun."""
         self.is_closed = True
         self._results.clear()
         self._parts.clear()
@@ -197,7 +197,7 @@ class Answers:
 
 
 class Engine:
-    """A model that is opened and computes in a thread of its own."""
+    """A model with its own thread, which opens it and computes."""
 
     def __init__(
         self,
@@ -209,10 +209,10 @@ class Engine:
         look: Callable[[], FilesState] = tuple,
         changed: Callable[[], UnusableModel] | None = None,
     ) -> None:
-        """Takes what opens the model, in the engine's thread; nothing is opened yet.
+        """Takes the function that opens the model in the engine's thread; opens nothing yet.
 
-        `look` tells the state of the model's files, and `changed` makes the error of whoever waits
-        while they are written over.
+        `look` returns the state of the model's files; `changed` makes the error for requests that
+        wait while the files are overwritten.
         """
         self._open, self._look, self._changed_error = open_model, look, changed
         self.scheduler = scheduler
@@ -225,29 +225,29 @@ class Engine:
         self._wants_load = False
         self._is_closed = False
         self._costs = (1.0, 1.0)
-        """Sizes of texts, and the tokens that they had."""
+        """Estimated sizes of texts, and their actual tokens."""
         self._busy_since = 0.0
-        """When it began to work for the present batch."""
+        """When work on the current batch began, preparation included."""
         self._computing: set[Request[Part]] = set()
-        """Of the present batch; the scheduler may have no more of them."""
+        """Requests in the current batch; the scheduler may hold no more units of them."""
         self._posts: defaultdict[Answers, _Post] = defaultdict(_Post)
         self.state: State = "unloaded"
         self.error: Exception | None = None
         """Why it could not be opened."""
         self.bytes = 0
-        """Private memory that opening it took the last time."""
+        """Private memory that opening it took last time."""
         self.hash = ""
-        """Of its files, once it was opened."""
+        """Hash of its files, once it was opened."""
         self.files: FilesState = ()
-        """Their state then, or when it could not be opened."""
+        """State of the files when the model was last opened, or failed to open."""
         self.failed = 0.0
-        """When it could not be opened with these files for the first time."""
+        """When opening these files first failed."""
         self.last_used = 0.0
 
-    # In the threads of those who ask
+    # Called from other threads
 
     def submit(self, job: Job) -> None:
-        """Lets a call in, or raises `Busy` or `Draining`."""
+        """Admits a call, or raises `Busy` or `Draining`."""
         self.last_used = time.monotonic()
         job.rest_size = sum(map(size_of, job.texts))
         job.request = self.scheduler.admit(
@@ -263,33 +263,33 @@ class Engine:
         self.start()
 
     def drop(self, request: Request[Part]) -> None:
-        """Drops what was not begun of a call whose client has left."""
+        """Drops the units of a call that have not begun, after its client has left."""
         if self.scheduler.cancel(request):
             self._stats.count("cancelled_gone_total")
 
     def start(self) -> None:
-        """Starts the thread, if this process has none: forks leave threads behind."""
+        """Starts the thread if this process has none, as after a fork."""
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = Thread(target=self._run, name="tformer-engine", daemon=True)
                 self._thread.start()
 
     def load(self) -> None:
-        """Opens the model in the present thread; see `Service.preload`."""
+        """Opens the model in the calling thread; see `Service.preload`."""
         if self.state != "loaded":
             self._load()
             if self.error is not None:
                 raise self.error
 
     def ask_to_load(self, timeout: float | None = None) -> None:
-        """Lets the thread open the model, and waits until it has; joins whoever waits already."""
-        if self._is_closed:  # there is nobody to do so
-            raise Draining("the service has ended; ask another one")
+        """Asks the thread to open the model, and waits until it is open."""
+        if self._is_closed:  # no thread is left
+            raise Draining("the service has shut down; try another one")
         with self._changed:
             if self.state == "failed":
                 self.state = "unloaded"
             self._wants_load, self._leaves_at = self.state != "loaded", None
-            self._changed.notify_all()  # whoever waits until it has left
+            self._changed.notify_all()  # wakes callers of `ask_to_leave`
         self.start()
         self.scheduler.wake()
         with self._changed:
@@ -299,12 +299,12 @@ class Engine:
         if self.error is not None:
             raise self.error
         if self._is_closed:
-            raise Draining("the service has ended; ask another one")
+            raise Draining("the service has shut down; try another one")
 
     def ask_to_leave(self, patience: float = PATIENCE) -> None:
-        """Lets the thread close the model once nothing waits for it, and waits until it has."""
+        """Asks the thread to unload the model once its queue is empty, and waits until it has."""
         with self._changed:
-            # Whoever asks last decides
+            # The last caller decides
             self._wants_load, self._leaves_at = False, time.monotonic() + patience
         self.start()
         self.scheduler.wake()
@@ -314,7 +314,7 @@ class Engine:
             )
 
     def close(self) -> None:
-        """Ends the thread after its batch."""
+        """Ends the thread after its current batch."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -322,7 +322,7 @@ class Engine:
         if self._thread is not None:
             self._thread.join()
 
-    # In the engine's thread
+    # Called from the engine's thread
 
     def _run(self) -> None:
         is_trimmed = False
@@ -331,19 +331,19 @@ class Engine:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
             rest = None if is_trimmed else REST_SECONDS
             look = LOOK_SECONDS if self.state == "failed" else None
-            waits = [max(0.0, one) for one in (left, rest, look) if one is not None]
+            waits = [max(0.0, seconds) for seconds in (left, rest, look) if seconds is not None]
             is_waiting = not self.scheduler.has_work
             is_trimmed = not self.scheduler.wait(min(waits, default=None))
             if is_waiting:
                 self._busy_since = time.monotonic()
             if is_trimmed:
-                # Between two batches it would take longer than what it frees is worth
+                # Only when idle: between batches it would cost more than it frees
                 trim_memory()
             try:
                 self.step()
-            except Exception as error:  # noqa: BLE001 - a mistake of ours; nobody waits for ever
+            except Exception as error:  # noqa: BLE001 - a bug; nobody must wait forever
                 self._fail_all(error)
-        self._fail_all(Draining("the service has ended; ask another one"))
+        self._fail_all(Draining("the service has shut down; try another one"))
 
     def _fail_all(self, error: Exception) -> None:
         for request in (*self._computing, *self.scheduler.cancel_all()):
@@ -352,7 +352,7 @@ class Engine:
         self._deliver()
 
     def step(self) -> None:
-        """Does what there is to do: opens or closes the model, prepares lines, computes a batch."""
+        """Does one round of work: opens or unloads the model, prepares lines, computes a batch."""
         self._leave()
         self._check_files()
         if self.scheduler.n_requests or self._wants_load:
@@ -367,14 +367,14 @@ class Engine:
             for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
                 if room > 0:
                     room -= self._prepare(request, room)
-            # Before the batch: what was found in the cache need not wait for it
+            # Before the batch: cached results need not wait for it
             self._deliver()
             if batch := self.scheduler.next_batch():
                 self._compute(batch)
         self._deliver()
 
     def _check_files(self) -> None:
-        """Drops a model whose files are other ones by now; its answers would be of no file."""
+        """Drops a model whose files have changed."""
         is_unusable = self.state == "failed" and isinstance(self.error, UnusableModel)
         if not is_unusable and not (self.state == "loaded" and self.scheduler.n_requests):
             return
@@ -390,10 +390,10 @@ class Engine:
             self.unload()
 
     def _refuse_all(self, error: Exception) -> Exception:
-        """Tells whoever waits why the model cannot be used; returns the error of who comes next."""
+        """Fails all waiting requests; returns the error for the next request."""
         for request in self.scheduler.cancel_all():
             self._fail(request, error)
-            error = error.repeated() if isinstance(error, UnusableModel) else error
+            error = error.repeat() if isinstance(error, UnusableModel) else error
         return error
 
     def _load(self) -> None:
@@ -401,8 +401,8 @@ class Engine:
         before, files = self.hash, self._look()
         try:
             self._make = self._open(self)
-        except Exception as error:  # noqa: BLE001 - those who wait are told, and the thread goes on
-            # The files as they were before: what came while they were read is tried, too
+        except Exception as error:  # noqa: BLE001 - waiting requests get it, and the thread goes on
+            # The state before reading, so that later changes lead to a new attempt
             self.files, self.failed = files, time.monotonic()
             self.error = error
             self._become("failed")
@@ -415,7 +415,7 @@ class Engine:
                 self._refuse_begun()
 
     def _refuse_begun(self) -> None:
-        """Refuses what the model before has begun: no answer is of two models."""
+        """Refuses requests that the previous model began: no answer mixes two models."""
         for request in self.scheduler.requests():
             if request.owner.n_prepared and self._changed_error is not None:
                 self._fail(request, self._changed_error())
@@ -430,11 +430,11 @@ class Engine:
             self._leaves_at = None
 
     def unload(self) -> None:
-        """Drops the model; its requests that wait will have it opened again."""
+        """Unloads the model; waiting requests will open it again."""
         self._make = None
         self._servings.clear()
         for request in self.scheduler.requests():
-            request.owner.serving = None  # it would keep the model
+            request.owner.serving = None  # it would keep the model in memory
         give_back_memory()
         self._become("unloaded")
 
@@ -449,30 +449,30 @@ class Engine:
         return job.serving
 
     def _serving(self, verb: Verb, settings: Mapping[str, Any]) -> Serving:
-        """Returns what computes a verb with settings, made once for many requests."""
+        """Returns the computation of a verb with these settings, cached across requests."""
         hashable = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
         key = (verb, *sorted(hashable.items()))
-        found = self._servings.pop(key, None)
-        if found is None and hashable:
-            found = self._serving(verb, {}).having(hashable)
-        elif found is None:
+        serving = self._servings.pop(key, None)
+        if serving is None and hashable:
+            serving = self._serving(verb, {}).having(hashable)
+        elif serving is None:
             assert self._make is not None  # noqa: S101 - the model is open
-            found = self._make(verb)
-        self._servings[key] = found
+            serving = self._make(verb)
+        self._servings[key] = serving
         if len(self._servings) > KEPT_SETTINGS:
             del self._servings[next(iter(self._servings))]
-        return found
+        return serving
 
     def _prepare(self, request: Request[Part], room: int) -> int:
-        """Tokenizes the next lines of a request, and looks for what was computed before.
+        """Tokenizes the next lines of a request, and looks them up in the cache.
 
-        Takes the size that there is room for, of which one line may have more, and returns theirs.
+        Takes lines up to a size of `room`, which the last one may exceed; returns their size.
         """
         job: Job = request.owner
         start = end = job.n_prepared
         size = 0
         is_other = job.versions.setdefault(self, self.hash) != self.hash
-        if is_other and self._changed_error is not None:  # no answer is of two models
+        if is_other and self._changed_error is not None:  # no answer mixes two models
             self._fail(request, self._changed_error())
             return size
         while end < len(job.texts) and end < start + LINES_AT_ONCE and size < room:
@@ -491,7 +491,7 @@ class Engine:
                 for number, line in enumerate(lines, start)
                 for part in self._parts(job, number, line, serving)
             ]
-        except Exception as error:  # noqa: BLE001 - of one request; the others go on
+        except Exception as error:  # noqa: BLE001 - fails only this request
             self._fail(request, error)
             return size
         job.n_prepared = end
@@ -500,7 +500,7 @@ class Engine:
         self.scheduler.put(
             request,
             parts,
-            # A text that is streamed is written by itself
+            # A streamed text is generated alone
             group=(job.verb, serving.group, job if job.is_streamed else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,
@@ -509,13 +509,13 @@ class Engine:
         return size
 
     def _cost(self, size: int) -> int:
-        """Guesses the tokens of texts of a size, before they are made."""
+        """Estimates the tokens of texts from their size, before tokenizing."""
         guess, cost = self._costs
         return math.ceil(size * cost / guess)
 
     def _learn(self, size: int, parts: Sequence[Part]) -> None:
-        """Compares the guess with what there is to compute, unless some was computed before."""
-        # Vocabularies differ by a factor of four; who promises an answer in time has to know
+        """Calibrates the estimate with the actual tokens; skips fully cached lines."""
+        # Vocabularies differ by a factor of four, which matters for deadlines
         if parts:
             guess, cost = self._costs
             self._costs = (
@@ -524,89 +524,89 @@ class Engine:
             )
 
     def _parts(self, job: Job, number: int, served: ServedLine, serving: Serving) -> list[Part]:
-        """Makes parts of the units of a line that have to be computed; finishes it without any."""
+        """Makes parts for the uncached units of a line; delivers a line that has none."""
         line = _Line(number, served, [], 0)
         missing = []
         for place, unit in enumerate(served.units):
             key = (self.hash, job.verb, serving.group, unit.key)
-            found = self._cache.get(key)
-            line.found.append(found)
-            if found is MISSING:
+            cached = self._cache.get(key)
+            line.results.append(cached)
+            if cached is MISSING:
                 missing.append(Part(unit, self.hash, key, line, place))
         line.n_missing = len(missing)
         if not missing:
-            result = serving.finish(served, line.found)
+            result = serving.finish(served, line.results)
             self._posts[job.answers].results.append((number, result, bool(served.units)))
         return missing
 
     def _compute(self, batch: Sequence[tuple[Request[Part], Part]]) -> None:
         started = time.monotonic()
         self._computing = {request for request, _ in batch}
-        found = self._found(batch)
+        results = self._compute_missing(batch)
         seconds = time.monotonic() - started
         for job in {request.owner for request, _ in batch}:
             if not job.has_begun:
                 job.has_begun = True
-                job.answers.queue_seconds = started - job.answers.asked
+                job.answers.queue_seconds = started - job.answers.asked_at
                 self._stats.add_wait(job.answers.queue_seconds)
             job.answers.compute_seconds += seconds
-        for (request, part), result in zip(batch, found, strict=True):
+        for (request, part), result in zip(batch, results, strict=True):
             if isinstance(result, Exception):
                 self._fail(request, result)
             else:
                 self._put(request, part, result)
         self._computing = set()
-        # Before they are counted and kept, which nobody needs to wait for
+        # Before counting and caching, which nobody needs to wait for
         self._deliver()
         now = time.monotonic()
-        self.scheduler.done(seconds, now - self._busy_since)
+        self.scheduler.finish_batch(seconds, now - self._busy_since)
         self._busy_since = now
         self.last_used = started + seconds
         self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
-        for (request, part), result in zip(batch, found, strict=True):
+        for (request, part), result in zip(batch, results, strict=True):
             # The model may have been replaced, and opened again, since the unit was prepared
-            is_whole = not request.owner.is_streamed  # others may have been stopped
+            is_whole = not request.owner.is_streamed  # a streamed text may have been stopped early
             if is_whole and part.hash == self.hash and not isinstance(result, Exception):
                 self._cache.put(part.key, result)
 
-    def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
-        """Computes a batch, or takes what was computed since its units were prepared."""
+    def _compute_missing(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
+        """Computes a batch, except for results cached since its units were prepared."""
         job: Job = batch[0][0].owner
         if job.is_streamed:
-            return self._computed(job, [part.unit for _, part in batch])
-        found = {part.key: self._cache.peek(part.key) for _, part in batch}
-        missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
-        if missing:  # each once, however many ask for it
-            results = self._computed(job, list(missing.values()))
-            found |= zip(missing, results, strict=True)
-        return [found[part.key] for _, part in batch]
+            return self._compute_units(job, [part.unit for _, part in batch])
+        by_key = {part.key: self._cache.peek(part.key) for _, part in batch}
+        missing = {part.key: part.unit for _, part in batch if by_key[part.key] is MISSING}
+        if missing:  # each only once, even if several requests need it
+            results = self._compute_units(job, list(missing.values()))
+            by_key |= zip(missing, results, strict=True)
+        return [by_key[part.key] for _, part in batch]
 
-    def _computed(self, job: Job, units: list[Unit]) -> list[Any]:
-        """Computes units; an error is the result of the unit that has it, not of the others."""
+    def _compute_units(self, job: Job, units: list[Unit]) -> list[Any]:
+        """Computes units; an error becomes the result of the unit that caused it."""
         try:
             serving = self._serving_of(job)
             if job.is_streamed:
                 return [serving.told(unit, partial(self._tell, job)) for unit in units]
             return serving.compute(units)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - it becomes the result
             if len(units) == 1:
                 return [error]
-        return [one for unit in units for one in self._computed(job, [unit])]
+        return [result for unit in units for result in self._compute_units(job, [unit])]
 
     def _tell(self, job: Job, text: str) -> None:
-        """Hands a part of a text to whoever waits for it; ends the search if nobody does."""
+        """Hands a part of a text to its client; stops the search if the client has left."""
         if job.answers.is_closed:
             raise StoppedError
         job.answers.loop.call_soon_threadsafe(job.answers.receive_part, text)
 
     def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
         line, job = part.line, request.owner
-        line.found[part.place] = result
+        line.results[part.place] = result
         line.n_missing -= 1
         if line.n_missing or job.answers.is_closed:
             return
         try:
-            finished = self._serving_of(job).finish(line.served, line.found)
+            finished = self._serving_of(job).finish(line.served, line.results)
         except Exception as error:  # noqa: BLE001
             self._fail(request, error)
         else:
@@ -617,7 +617,7 @@ class Engine:
         self._posts[request.owner.answers].error = error
 
     def _deliver(self) -> None:
-        """Hands results to event loops, in one call for each: a call wakes its loop."""
+        """Hands results to event loops, in one call per loop, since each call wakes it."""
         by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Answers, _Post]]]
         by_loop = defaultdict(list)
         for answers, post in self._posts.items():
@@ -626,7 +626,7 @@ class Engine:
         for loop, posts in by_loop.items():
             try:
                 loop.call_soon_threadsafe(partial(_receive_all, posts))
-            except RuntimeError:  # the loop has ended, and with it whoever waited
+            except RuntimeError:  # the loop has ended, and its clients with it
                 for answers, _ in posts:
                     answers.is_closed = True
 

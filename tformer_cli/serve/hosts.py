@@ -1,24 +1,24 @@
-"""Names of machines: that of a Host header, and those that clients may call this one by."""
+"""Host names: parsing the Host header, and the names that clients may use."""
 
 import ipaddress
 from dataclasses import dataclass
 
 
-def host_name(given: str) -> str | None:
-    """Returns the name in a Host header, without the port; None: it is none."""
-    # Not `urlsplit`, which takes a user name and a path, too
-    name, port = given, ""
-    if given.startswith("["):
-        name, closing, port = given.partition("]")
+def host_name(header: str) -> str | None:
+    """Returns the host name of a Host header, without the port; None if it is invalid."""
+    # Not `urlsplit`, which also accepts a user name and a path
+    name, port = header, ""
+    if header.startswith("["):
+        name, closing, port = header.partition("]")
         name += closing
-    elif given.count(":") == 1:
-        name, _, port = given.partition(":")
+    elif header.count(":") == 1:
+        name, _, port = header.partition(":")
     is_port = not port or (port.lstrip(":").isascii() and port.lstrip(":").isdigit())
     return name.lower().removesuffix(".") if name and is_port else None
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches an address."""
+    """True if only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -27,11 +27,11 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Names:
-    """Names that clients may call this machine by."""
+    """Host names that clients may use for this machine."""
 
     known: frozenset[str]
     takes_addresses: bool
-    """True if any address will do: a rebound name is never one."""
+    """True to accept any IP address: DNS rebinding needs a name."""
 
     def __contains__(self, name: str | None) -> bool:
         if name is None:

@@ -1,8 +1,8 @@
-"""The process that inspects for the live page: requests come in as lines, events go out as lines.
+"""The process that inspects models for the live page: reads requests and writes events, as lines.
 
-It has torch, which the service has not, and may die without it; `inspector` is the other end.
-Everything is read by the views of `inspect`: here requests become records, and records events.
-Events come cheapest first, so that a page shows the first ones while the others are computed.
+It imports torch, which the service does not, and can crash without harm to it; `inspector` is the
+other end. The views of `inspect` do the work: here requests become records, and records events.
+The cheapest events come first, so that the page can show them while the rest is computed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.opening import overridden
-from tformer_cli.serve.completing import completed, ends_within_a_word
+from tformer_cli.serve.completing import complete_prefix, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
 from tformer_cli.serve.watching import state_of
 from tformer_cli.wording import is_blank
@@ -65,35 +65,35 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
 
 MOST_MODELS = 2
-"""Models that stay open: two are compared side by side."""
+"""Models kept open: enough to compare two side by side."""
 MOST_TOKENS = 256
-"""Tokens of an inspected text: its maps grow with their square."""
+"""Maximum tokens of an inspected text: its maps grow quadratically."""
 MOST_DECIDED = 64
-"""Tokens of a text that is decided on, which is computed anew for every head and position."""
+"""Maximum tokens of a text for a decision, which recomputes it for every head and position."""
 N_TOP = 64
-"""Next tokens that are sent with their logits; the others are one number."""
+"""Next tokens sent with their logits; all others are summed into one number."""
 _SEARCH = ("beam_size", "length_penalty")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """A request of an opened model, and the record of its sentence."""
+    """The opened model of a request, and the record of its sentence."""
 
     opened: Opened
     subject: Subject
     record: HeadsRecord
     sentences: tuple[str, ...]
-    """The sentences that the text is translated in."""
+    """The sentences into which the text is split."""
     number: int
-    """Which of them the record is of."""
+    """Index of the recorded sentence."""
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing is wrong
-    """Nobody waits any longer for what is computed."""
+    """The client no longer waits for the result."""
 
 
 class Inspection:
-    """Inspects requests one by one and keeps the models that were used last."""
+    """Inspects requests one at a time, and keeps the most recently used models open."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[Any, ...], Opened] = OrderedDict()
@@ -105,12 +105,12 @@ class Inspection:
         request: Mapping[str, Any],
         before_batch: Callable[[], None] = never_interrupt,
     ) -> Iterator[Event]:
-        """Yields what a request wants, then that it is done; see `READERS` for the names.
+        """Yields the events that a request wants, then `done`; see `READERS` for the names.
 
-        What `before_batch` raises ends a decision, which takes seconds, before its next batch.
+        An error from `before_batch` ends a decision, which takes seconds, before its next batch.
         """
         start = perf_counter()
-        opened = self._opened(model, request)
+        opened = self._open(model, request)
         text = request["text"]
         want = request.get("want") or ("alignment", "heads")
         _check_text(opened, text)
@@ -124,32 +124,32 @@ class Inspection:
             if name in want:
                 yield {"event": name, **read(opened, request, before_batch)}
         if set(want) <= set(WHOLE):
-            yield _done(start)
+            yield _done_event(start)
             return
         with heads_off(inspected_model(opened.directory), heads):
             if heads or "translation" in want:
                 yield _answer(opened, request)
-            found = self._inspected(model, opened, request)
+            inspected = self._capture(model, opened, request)
             for name, reader in READERS.items():
                 if name in want and name not in unread:
-                    event = reader(found, name)
+                    event = reader(inspected, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and "off" not in unread:
-            # With all other heads on: a gate of one head replaces those of its whole layer
-            yield {"event": "off", **_off(found)}
-        yield _done(start)
+            # Outside `heads_off`: the gate of one head replaces those of its whole layer
+            yield {"event": "off", **_off(inspected)}
+        yield _done_event(start)
 
-    def _inspected(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
-        # A page asks for what is cheap first, and of the same for the rest when the typing rests
+    def _capture(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
+        # The page first asks for cheap events, and for the rest once typing pauses
         same = {name: value for name, value in request.items() if name != "want"}
         key = json.dumps([str(model), state_of(model), same], sort_keys=True)
         if self._latest is None or self._latest[0] != key:
-            self._latest = key, _inspected(opened, request)
+            self._latest = key, _capture_sentence(opened, request)
         return self._latest[1]
 
-    def _opened(self, model: Path, request: Mapping[str, Any]) -> Opened:
-        """Opens a model with the search of a request; of int8 weights the float32 twin."""
+    def _open(self, model: Path, request: Mapping[str, Any]) -> Opened:
+        """Opens a model with the search settings of a request; for int8, the float32 twin."""
         languages = {
             name: request.get(name)
             for name in ("source_language", "target_language")
@@ -157,7 +157,7 @@ class Inspection:
         }
         key = (model, state_of(model), *languages.items())
         if key not in self._models:
-            # An opened model has its weights twice, packed for the search and as torch has them
+            # An opened model holds its weights twice: packed for the search, and as torch tensors
             if len(self._models) >= MOST_MODELS:
                 self._models.popitem(last=False)
             self._models[key] = open_for_inspection(
@@ -168,12 +168,12 @@ class Inspection:
         changes = {name: request[name] for name in _SEARCH if request.get(name) is not None}
         if not changes or not _translates(opened):
             return opened
-        # A copy with the same engines: what they have packed stays
+        # A copy with the same engines, which keeps the packed weights
         chosen = overridden(opened.directory.decoding, **changes)
         return replace(opened, search=opened.translator.with_config(chosen))
 
 
-def _done(start: float) -> Event:
+def _done_event(start: float) -> Event:
     return {"event": "done", "ms": {"inspect": round(1000 * (perf_counter() - start), 1)}}
 
 
@@ -186,20 +186,20 @@ def _check_text(opened: Opened, text: object, name: str = "text", most: int = MO
     if not isinstance(text, str) or is_blank(text):
         raise DataError(f"{name}: is missing; give a text that is not blank")
     if reads_names(opened.config):
-        if not text.startswith("data:"):  # other names are files of this machine
-            raise DataError(f"{name}: is no image; give a data: address")
+        if not text.startswith("data:"):  # any other name would be a local file
+            raise DataError(f"{name}: is not an image; send a data: URL")
         return
     n_tokens = len(opened.directory.tokenizer.source.encode(text))
     if n_tokens > most:
         raise DataError(
-            f"{name}: has {n_tokens} tokens, but {most} are inspected; inspect a sentence"
+            f"{name}: has {n_tokens} tokens, more than {most}; inspect a shorter sentence"
         )
 
 
 def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
     prefix = str(request.get("prefix") or "")
     if ends_within_a_word(prefix) and _translates(opened):
-        prefix = completed(
+        prefix = complete_prefix(
             opened.directory.model, opened.directory.tokenizer, request["text"], prefix
         )
     return LineConstraints(
@@ -209,15 +209,15 @@ def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
     )
 
 
-def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
-    """Captures the sentence of a request: along the search, where there is one."""
+def _capture_sentence(opened: Opened, request: Mapping[str, Any]) -> Inspected:
+    """Captures the sentence of a request, during the search if there is one."""
     subject = subject_of(opened.directory)
     is_searched = _translates(opened) and not request.get("target")
     inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
     constraints = _constraints(opened, request)
     text, target = request["text"], request.get("target")
-    # A prefix says nothing about which sentence of several it belongs to, but the first
-    texts = [text] if target else [one for one, _ in inspector.pairs([text])]
+    # A prefix belongs to the first sentence
+    texts = [text] if target else [sentence for sentence, _ in inspector.pairs([text])]
     number = min(max(int(request.get("sentence") or 0), 0), len(texts) - 1)
     own = constraints if number == 0 else replace(constraints, target_prefix="")
     return Inspected(
@@ -230,7 +230,7 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
 
 
 def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
-    """Computes the result of a text by torch, where gates count."""
+    """Computes the result of a text with torch, which applies the gates of heads."""
     verb, text = kind_of(opened.config).verbs[0], request["text"]
     name, record = RESULTS[verb]
     start: Event = {
@@ -240,21 +240,21 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     }
     if _translates(opened):
         translator = opened.translator
-        (found,) = translator.translate([text], 0, [_constraints(opened, request)])
-        event = record(found)
+        (translation,) = translator.translate([text], 0, [_constraints(opened, request)])
+        event = record(translation)
         add_pieces(event, opened.directory.tokenizer)
         return {**start, **event, "cached": False}
-    if verb == "generate":  # it writes a text, which the service streams
+    if verb == "generate":  # the service streams its text
         return {**start, "prompt": text, "texts": []}
-    # As the service answers, but by torch: kernels know of no gates
+    # As the service does, but with torch: the kernels have no gates
     serving = kind_of(opened.config).serving(opened, verb)
     (line,) = serving.prepare([text], 0)
     return {**start, **record(serving.finish(line, serving.compute(line.units)))}
 
 
-def _alignment(found: Inspected, _: str) -> Event | None:
-    """Words of both sides as spans of characters, their tokens, and what goes together."""
-    record, tokenizer = found.record, found.opened.directory.tokenizer
+def _alignment(inspected: Inspected, _: str) -> Event | None:
+    """Words of both sides as character spans, the word of each token, and the links."""
+    record, tokenizer = inspected.record, inspected.opened.directory.tokenizer
     if record.maps is None or record.is_image:
         return None
     sides = {
@@ -264,22 +264,22 @@ def _alignment(found: Inspected, _: str) -> Event | None:
     words = {name: spelled_words(side, ids) for name, (side, ids, _) in sides.items()}
     return {
         "words": {name: word_spans(words[name].texts, text) for name, (*_, text) in sides.items()},
-        "tokens": {name: one.of_token for name, one in words.items()},
+        "tokens": {name: side_words.of_token for name, side_words in words.items()},
         "links": [] if record.aligned is None else sorted(record.aligned.links),
     }
 
 
-def _heads(found: Inspected, _: str) -> Event | None:
-    """The maps of each kind as one tensor of bytes, and what is known of each head."""
-    record = found.record
+def _heads(inspected: Inspected, _: str) -> Event | None:
+    """The attention maps of each kind as one tensor of bytes, and the metrics of each head."""
+    record = inspected.record
     if record.maps is None or not record.heads:
         return None
-    layout = head_layout(found.subject.model)
+    layout = head_layout(inspected.subject.model)
     kinds: dict[Kind, Event] = {}
     for kind in KINDS:
         layers = record.maps.layers(kind)
         if any(layout.of(kind)):
-            kinds[kind] = _packed(layers, max(layout.of(kind)))
+            kinds[kind] = _pack_maps(layers, max(layout.of(kind)))
     return {
         "kinds": kinds,
         "roles": {str(head): role for head in record.heads if (role := record.role(head))},
@@ -290,9 +290,9 @@ def _heads(found: Inspected, _: str) -> Event | None:
         "metrics": {str(head): _metrics(record, head) for head in record.heads},
         "residual": record.captured.residual,
         "mode": record.mode,
-        "sentences": found.sentences,
-        "sentence": found.number,
-        "summary": vars(found.subject.summary),
+        "sentences": inspected.sentences,
+        "sentence": inspected.number,
+        "summary": vars(inspected.subject.summary),
         "is_recurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
         "text": record.target if record.probability is None else record.labeled,
         "source": record.source,
@@ -301,8 +301,8 @@ def _heads(found: Inspected, _: str) -> Event | None:
     }
 
 
-def _packed(layers: Sequence[Weights], n_heads: int) -> Event:
-    """One array (L, H, Q, K) in bytes: of JSON's decimals a page takes five times as long."""
+def _pack_maps(layers: Sequence[Weights], n_heads: int) -> Event:
+    """One array (L, H, Q, K) as bytes, which a page reads five times as fast as JSON decimals."""
     shape = [len(layers), n_heads, *layers[0].shape[1:]]
     whole = np.zeros(shape, np.float32)
     for layer, weights in enumerate(layers):  # a pruned layer has fewer heads
@@ -316,17 +316,18 @@ def _metrics(record: HeadsRecord, head: HeadId) -> list[float | None]:
     return [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS]
 
 
-def _tree(found: Inspected, _: str) -> Event | None:
-    """The search as steps; each node has the text that it stands for, to be gone on from."""
-    record = found.record
+def _tree(inspected: Inspected, _: str) -> Event | None:
+    """The search as steps; each node has its text, so that the page can continue from it."""
+    record = inspected.record
     tree = None if record.extras is None else record.extras.search
     if tree is None or record.extras is None:
         return None
-    side = found.opened.directory.tokenizer.target
-    given = list(record.captured.target_ids[: tree.nodes[0].step])
-    texts = side.decode_batch([given + ids for ids in _tokens(tree)])
+    side = inspected.opened.directory.tokenizer.target
+    prefix_ids = list(record.captured.target_ids[: tree.nodes[0].step])
+    texts = side.decode_batch([prefix_ids + ids for ids in _tokens(tree)])
     first = tree.nodes[0].step
-    steps: list[list[Event]] = [[] for _ in range(max(one.step for one in tree.nodes) - first + 1)]
+    last = max(node.step for node in tree.nodes)
+    steps: list[list[Event]] = [[] for _ in range(last - first + 1)]
     for number, (node, text) in enumerate(zip(tree.nodes, texts, strict=True)):
         steps[node.step - first].append(
             {
@@ -348,21 +349,21 @@ def _tree(found: Inspected, _: str) -> Event | None:
 
 
 def _tokens(tree: SearchTree) -> list[list[int]]:
-    """The tokens of each hypothesis behind the first node, without the end of sentence."""
-    found: list[list[int]] = [[]]
+    """Tokens of each hypothesis after the first node, without the end of sentence."""
+    sequences: list[list[int]] = [[]]
     for node in tree.nodes[1:]:
-        before = found[cast("int", node.parent)]
-        found.append(before if node.state == "finished" else [*before, node.token])
-    return found
+        before = sequences[cast("int", node.parent)]
+        sequences.append(before if node.state == "finished" else [*before, node.token])
+    return sequences
 
 
-def _next(found: Inspected, _: str) -> Event | None:
-    """The largest logits of each position, and the log of what all others sum to.
+def _next(inspected: Inspected, _: str) -> Event | None:
+    """The largest logits of each position, and the log of the summed exponentials of the rest.
 
-    From these the page makes any temperature's distribution of them; the others are a guess for
-    temperatures other than 1, and a small one.
+    From these the page computes the distribution at any temperature; the mass of the rest, which is
+    small, is exact only at temperature 1.
     """
-    record, subject = found.record, found.subject
+    record, subject = inspected.record, inspected.subject
     if record.maps is None:
         return None
     places = [gap.position for gap in record.gaps] if record.has_places else None
@@ -373,7 +374,7 @@ def _next(found: Inspected, _: str) -> Event | None:
         subject.model, maps.source_ids, maps.target_input_ids, places, with_lens=False
     )[0]
     values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
-    others = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
+    rest_logits = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
     return {
         "positions": [
             {
@@ -384,39 +385,39 @@ def _next(found: Inspected, _: str) -> Event | None:
                 "rest": None if math.isinf(rest) else round(rest, 4),
             }
             for tokens, logit, rest in zip(
-                ids.tolist(), values.tolist(), others.tolist(), strict=True
+                ids.tolist(), values.tolist(), rest_logits.tolist(), strict=True
             )
         ]
     }
 
 
-def _lens(found: Inspected, _: str) -> Event | None:
-    return _view(found, "logits")
+def _lens(inspected: Inspected, _: str) -> Event | None:
+    return _view(inspected, "logits")
 
 
-def _view(found: Inspected, name: str) -> Event | None:
-    """Returns the data of a view of the report, as its tab of the page takes them."""
+def _view(inspected: Inspected, name: str) -> Event | None:
+    """Returns the data of a report view, in the form that its tab reads."""
     view = cast("SentenceView[Any]", all_views()[name])
-    if found.subject.summary.task not in view.tasks:
+    if inspected.subject.summary.task not in view.tasks:
         return None
-    record = view.report(found.subject, found.record, ReportOptions())
+    record = view.report(inspected.subject, inspected.record, ReportOptions())
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
 
 
-def _off(found: Inspected) -> Event:
-    """By how much the log-probability of the answer changes with each head off in turn."""
-    record, subject = found.record, found.subject
-    one = ablate_sentence(subject.model, record, record.heads, subject.labels)
+def _off(inspected: Inspected) -> Event:
+    """Change of the log-probability of the answer with each head switched off in turn."""
+    record, subject = inspected.record, inspected.subject
+    ablation = ablate_sentence(subject.model, record, record.heads, subject.labels)
     return {
-        "heads": [str(head) for head in one.effects],
-        "delta": [round(-effect * one.n_tokens, 5) for effect in one.effects.values()],
-        "loss": one.loss,
-        "n_tokens": one.n_tokens,
+        "heads": [str(head) for head in ablation.effects],
+        "delta": [round(-effect * ablation.n_tokens, 5) for effect in ablation.effects.values()],
+        "loss": ablation.loss,
+        "n_tokens": ablation.n_tokens,
     }
 
 
 def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -> Event:
-    """The static report of what a page shows; what is not the model's free answer is given."""
+    """The static report of what the page shows; a target is used as given."""
     target = request.get("target") if _translates(opened) else None
     mode = "live" if _translates(opened) and not target else "forced"
     options = ReportOptions(mode=cast("Any", mode))
@@ -428,18 +429,18 @@ def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -
 def _decision(
     opened: Opened, request: Mapping[str, Any], before_batch: Callable[[], None]
 ) -> Event:
-    """Why the model writes one word and not another, as `tformer inspect-decision` says it."""
+    """Why the model writes one word and not another, as in `tformer inspect-decision`."""
     texts = {name: request[name] for name in ("text", "other") if request.get(name)}
     for name, text in texts.items():
         _check_text(opened, text, name, MOST_DECIDED)
     target, foil = (request.get(name) or None for name in ("target", "foil"))
-    # Means and random values of a head cost nine times what switching it off does, and all others
-    # wait for this process
+    # Replacing a head by means or random values costs nine times as much as switching it off, and
+    # other clients wait for this process
     methods = (*DECIDED_BY, "gradients")
     settings = DecisionOptions(
-        method=tuple(one for one in methods if one != "patch" or len(texts) > 1)
+        method=tuple(method for method in methods if method != "patch" or len(texts) > 1)
     )
-    found = inspect_decision(
+    decision = inspect_decision(
         opened,
         [*texts.values()],
         target=target,
@@ -447,14 +448,14 @@ def _decision(
         settings=settings,
         before_batch=before_batch,
     )
-    return {"data": DECISION.json(found)}
+    return {"data": DECISION.json(decision)}
 
 
 WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any], Callable[[], None]], Event]] = {
     "report": _report,
     "decision": _decision,
 }
-"""Makers of what is captured for itself."""
+"""Events that need no captured sentence."""
 
 READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "alignment": _alignment,
@@ -465,11 +466,11 @@ READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "flow": _view,
     "image": _view,
 }
-"""Readers of a captured sentence by the names of their events, the cheapest first."""
+"""Functions from a captured sentence to an event, by name, the cheapest first."""
 
 
 class Lines:
-    """Requests that wait, read by a thread, so that one is known to be cancelled at once."""
+    """Waiting requests; a thread reads them, so that cancellations are seen at once."""
 
     def __init__(self, source: TextIO) -> None:
         self._waiting: deque[dict[str, Any]] = deque()
@@ -487,7 +488,7 @@ class Lines:
                 else:
                     self._waiting.append(order)
                 self._changed.notify()
-        with self._changed:  # the service is gone, or wants no more
+        with self._changed:  # the service has ended, or closed the pipe
             self._is_open = False
             self._changed.notify()
 
@@ -500,16 +501,16 @@ class Lines:
                 order = self._waiting.popleft()
             if not self.is_cancelled(order["id"]):
                 yield order
-            # Numbers grow: what was cancelled after its end is forgotten with those before
+            # Numbers increase, so this also drops cancellations that came after the end
             with self._changed:
-                self._cancelled = {one for one in self._cancelled if one > order["id"]}
+                self._cancelled = {number for number in self._cancelled if number > order["id"]}
 
     def is_cancelled(self, number: int) -> bool:
         return number in self._cancelled or not self._is_open
 
 
 def serve(source: TextIO, target: TextIO) -> None:
-    """Answers the lines of a stream until it ends."""
+    """Answers requests from a stream until it ends."""
     inspection, lines = Inspection(), Lines(source)
     for order in lines:
         number = order["id"]
@@ -518,34 +519,34 @@ def serve(source: TextIO, target: TextIO) -> None:
             if lines.is_cancelled(number):
                 raise Cancelled
 
-        with closing(_guarded(inspection, order, check)) as events, suppress(Cancelled):
+        with closing(_guard_events(inspection, order, check)) as events, suppress(Cancelled):
             for event in events:
                 check()
                 target.write(json.dumps({"id": number, **event}) + "\n")
                 target.flush()
 
 
-def _guarded(
+def _guard_events(
     inspection: Inspection, order: Mapping[str, Any], before_batch: Callable[[], None]
 ) -> Generator[Event]:
-    """Turns errors into events: the process lives on, and no client sees a traceback."""
+    """Turns errors into events, so that the process survives and no client sees a traceback."""
     try:
         yield from inspection.events(Path(order["model"]), order["request"], before_batch)
     except Cancelled:
-        raise  # no event: who asked is gone, and others wait
-    except ArtifactError as error:  # it names files of this machine
+        raise  # no event: the client has left
+    except ArtifactError as error:  # its message names local files
         sys.stderr.write(f"error: serve: {error}\n")
-        yield {"event": "error", "message": "the model cannot be inspected; the log says why"}
+        yield {"event": "error", "message": "the model cannot be inspected; see the service's log"}
     except TformerError as error:
         yield {"event": "error", "message": str(error)}
-    except Exception:  # noqa: BLE001 - whatever a model or a text brings about
+    except Exception:  # noqa: BLE001 - any model, any text
         traceback.print_exc()
-        yield {"event": "error", "message": "the inspection failed; the service's log says why"}
+        yield {"event": "error", "message": "the inspection failed; see the service's log"}
 
 
 def main() -> None:
-    """Serves stdin and stdout; what else prints there goes to stderr."""
-    # half the cores at most: the service translates meanwhile
+    """Serves stdin and stdout; redirects other output to stderr."""
+    # At most half the cores: the service translates meanwhile
     torch.set_num_threads(max(1, n_processors() // 2))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

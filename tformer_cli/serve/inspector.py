@@ -1,8 +1,8 @@
-"""The service's end of the inspecting process: requests go to it, its events come back.
+"""The service's end of the inspecting process: sends requests to it, and receives its events.
 
-The process imports torch, which takes seconds, so it begins when the live page is first opened and
-not with the first request; it ends after a while without any, as torch holds 300 MB. It may die
-without the service: those who wait get an error, and the next request begins another one.
+Importing torch takes seconds, so the process starts when the live page is opened, not with the
+first request. It ends when idle, since torch holds 300 MB. If it crashes, waiting requests get an
+error, and the next request starts a new process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 COMMAND = (sys.executable, "-m", "tformer_cli.serve.inspection")
 IDLE_SECONDS = 600.0
 LONGEST_LINE = 1 << 26
-"""Bytes of an event: the maps of 256 tokens in a large model."""
-DIED = "the inspection ended unexpectedly; ask again"
+"""Maximum bytes of an event: the maps of 256 tokens in a large model."""
+DIED = "the inspection ended unexpectedly; try again"
 
 
 class Inspector:
-    """Inspects by a process that begins and ends with the need for it."""
+    """Inspects in a process that starts on demand and ends when idle."""
 
     def __init__(
         self, *, idle_seconds: float = IDLE_SECONDS, command: Sequence[str] = COMMAND
@@ -42,12 +42,12 @@ class Inspector:
 
     @property
     def pid(self) -> int | None:
-        """The process, while there is one."""
+        """Process id; None if no process is running."""
         is_alive = self._process is not None and self._process.returncode is None
         return self._process.pid if self._process is not None and is_alive else None
 
     async def start(self) -> None:
-        """Begins the process if there is none, without waiting until it is ready."""
+        """Starts the process if there is none; does not wait until it is ready."""
         async with self._starting:
             if self.pid is None:
                 self._process = await asyncio.create_subprocess_exec(
@@ -55,10 +55,10 @@ class Inspector:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     limit=LONGEST_LINE,
-                    # Ctrl-C in the terminal is for the service, which then ends it
+                    # Ctrl-C in the terminal reaches only the service, which then ends it
                     start_new_session=True,
                 )
-                # a table of its own: the end of the process before is no news to those who come now
+                # A new table, so that the end of the previous process affects no new request
                 self._waiting = {}
                 self._reading = asyncio.create_task(_read(self._process, self._waiting))
         self._rest()
@@ -66,7 +66,7 @@ class Inspector:
     async def events(
         self, model: Path, request: Mapping[str, Any]
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yields the events of a request; closing the iterator cancels what is not computed yet."""
+        """Yields the events of a request; closing the iterator cancels the rest."""
         await self.start()
         number = next(self._numbers)
         waiting = self._waiting
@@ -82,7 +82,7 @@ class Inspector:
                 yield event
         finally:
             del waiting[number]
-            # A keystroke leaves the answer to the one before: nobody computes for it any more
+            # A keystroke abandons the answer to the previous one, so cancel it
             if is_running:
                 self._send({"cancel": number})
             self._rest()
@@ -101,7 +101,7 @@ class Inspector:
             await self._reading
 
     def _send(self, order: Mapping[str, Any]) -> bool:
-        """Writes a line; a process that has just died is noticed by who reads it."""
+        """Writes a line; if the process has just died, the reader notices."""
         if self._process is None or self._process.stdin is None:
             return False
         with suppress(ConnectionError, RuntimeError):
@@ -109,7 +109,7 @@ class Inspector:
         return True
 
     def _rest(self) -> None:
-        """Begins to count anew the time after which an idle process ends."""
+        """Restarts the timer that ends an idle process."""
         if self._idle is not None:
             self._idle.cancel()
         loop = asyncio.get_running_loop()
@@ -125,9 +125,9 @@ class Inspector:
 async def _read(
     process: asyncio.subprocess.Process, waiting: Mapping[int, asyncio.Queue[dict[str, Any] | None]]
 ) -> None:
-    """Hands on the events of a process until it ends."""
+    """Passes on the events of a process until it ends."""
     assert process.stdout is not None  # noqa: S101
-    with suppress(ValueError, ConnectionError):  # a longer line than any event is none
+    with suppress(ValueError, ConnectionError):  # a line longer than any event
         async for line in process.stdout:
             event = json.loads(line)
             events = waiting.get(event.pop("id", -1))

@@ -1,4 +1,4 @@
-"""Languages that are served: their codes as clients write them, their names, and a guess at one."""
+"""Served languages: their codes, as clients write them, their names, and language detection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tformer_cli.serve.models import ModelInfo, Service
 
 LONG_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-"""Codes that answers have in the place of short ones."""
+"""Codes in answers that replace short ones."""
 _NAMES = (
     "af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali "
     "bs=Bosnian ca=Catalan cs=Czech cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto "
@@ -32,15 +32,15 @@ _NAMES = (
     "zh-Hant=Chinese_(traditional)"
 )
 NAMES: dict[str, str] = dict(pair.split("=") for pair in _NAMES.split())
-"""Names in English of the languages that models are most often made for."""
+"""English names of the languages most often translated."""
 LOOKED_AT = 2000
-"""Characters of a text by which its language is guessed."""
+"""Characters of a text used to guess its language."""
 MOST_GUESSES = 3
 UNDETECTED = "en"
 
 
 def long_code(code: str) -> str:
-    """Returns a code as answers have it."""
+    """Returns the form of a code that answers use."""
     return LONG_CODES.get(code.lower(), code)
 
 
@@ -50,43 +50,43 @@ def name_of(code: str) -> str:
 
 @dataclass(frozen=True)
 class Way:
-    """Models that text passes from one language to another; none if these are the same."""
+    """Models that translate from one language to another, in order; none if they are the same."""
 
     models: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class Languages:
-    """The languages of a service, and the models between them; neither changes while it runs."""
+    """The languages of a service and the models between them, fixed while it runs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     @cached_property
     def _infos(self) -> Mapping[str, ModelInfo]:
-        return {one.name: one for one in self._service.info()}
+        return {info.name: info for info in self._service.info()}
 
     @cached_property
     def _codes(self) -> dict[str, str]:
-        """The models' codes by those of answers, in the order of the models."""
-        found: dict[str, str] = {}
-        for one in self._infos.values():
-            for code in _codes_of(one):
-                found.setdefault(long_code(code), code)
-        return found
+        """The models' codes by the codes of answers, in the order of the models."""
+        codes: dict[str, str] = {}
+        for info in self._infos.values():
+            for code in _codes_of(info):
+                codes.setdefault(long_code(code), code)
+        return codes
 
     @property
     def codes(self) -> list[str]:
         return list(self._codes)
 
-    def find(self, given: str) -> str | None:
-        """Finds a language by its code in any case, or by that of its region; None: unknown."""
-        wanted = long_code(given.strip()).lower()
+    def find(self, text: str) -> str | None:
+        """Finds a language by its code, in any case, with or without region; None if unknown."""
+        wanted = long_code(text.strip()).lower()
         by_lower = {code.lower(): code for code in self._codes}
         if wanted in by_lower:
             return by_lower[wanted]
-        # en stands for en-US and the other way round, but no script for another one
-        is_plain = "-" not in given
+        # en matches en-US and vice versa, but one script never matches another
+        is_plain = "-" not in text
         alike = [
             code
             for code in self._codes
@@ -95,7 +95,7 @@ class Languages:
         return alike[0] if len(alike) == 1 else None
 
     def way(self, source: str, target: str) -> Way | None:
-        """Returns the models from one language to another; None: there are none."""
+        """Returns the models from one language to another; None if there are none."""
         if source == target:
             return Way()
         codes = self._codes[source], self._codes[target]
@@ -103,26 +103,26 @@ class Languages:
             models = self._service.route(*codes)
         except UsageError:
             return None
-        # Only a model of many languages has to be told between which it translates
+        # Only a multilingual model must be told its two languages
         is_many = bool(self._infos[models[0]].languages)
         names = ("source_language", "target_language") if is_many and len(models) == 1 else ()
         return Way(models, dict(zip(names, codes, strict=False)))
 
     def targets(self, source: str) -> list[str]:
-        """Returns the languages that one can be translated into, itself among them."""
+        """Returns the possible target languages of a source, including itself."""
         return [code for code in self._codes if self.way(source, code) is not None]
 
     @cached_property
     def listed(self) -> list[dict[str, object]]:
-        """All languages with names and targets, as LibreTranslate lists them."""
-        # Those that are only translated into, too: clients look for both codes in this list
+        """All languages with their names and targets, in LibreTranslate's format."""
+        # Including pure target languages: clients look up both codes in this list
         return [
             {"code": code, "name": name_of(code), "targets": self.targets(code)}
             for code in self._codes
         ]
 
     def checked_way(self, source: str, target: str) -> Way:
-        """Returns the models between two languages that `find` returned, or refuses."""
+        """Returns the models between two languages; refuses a pair without any."""
         way = self.way(source, target)
         if way is None:
             raise Refused(
@@ -139,58 +139,58 @@ def _codes_of(info: ModelInfo) -> Iterable[str]:
 
 
 def code_in(info: ModelInfo, code: str) -> str:
-    """Returns the code that a model of many languages has for a language of answers."""
-    found = [own for own in info.languages if long_code(own) == code] or [
+    """Returns the code that a multilingual model uses for a language."""
+    codes = [own for own in info.languages if long_code(own) == code] or [
         own for own in info.languages if main_code(own) == main_code(code)
     ]
-    if not found:
+    if not codes:
         raise Refused(400, f"{info.name} does not know {name_of(code)}", param="model")
-    return found[0]
+    return codes[0]
 
 
 class Detector:
-    """Guesses the language of a text among some (naive Bayes of bytes, Lui & Baldwin 2011)."""
+    """Guesses the language of a text (naive Bayes on bytes, Lui & Baldwin 2011)."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, ...], _Ranker] = {}
+        self._rankers: dict[tuple[str, ...], _Ranker] = {}
 
     def guesses(self, text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
-        """Returns at most three languages with their percentages, the likeliest first."""
+        """Returns up to three languages with percentages, the likeliest first."""
         looked_at = text[:LOOKED_AT]
         if not codes or not any(letter.isalpha() for letter in looked_at):
             return []
         key = tuple(codes)
-        if key not in self._made:
-            # Few sets are ever asked for: those of the targets of the models
-            self._made[key] = _Ranker(codes)
-        return self._made[key].ranked(looked_at)[:MOST_GUESSES]
+        if key not in self._rankers:
+            # Only a few sets occur, those of the models' targets
+            self._rankers[key] = _Ranker(codes)
+        return self._rankers[key].rank(looked_at)[:MOST_GUESSES]
 
 
 class _Ranker:
-    """The classifier, limited to some languages."""
+    """The classifier, restricted to some languages."""
 
     def __init__(self, codes: Sequence[str]) -> None:
         try:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:
-            raise Refused(501, f"languages are not detected here; {installing('serve')}") from None
+            raise Refused(501, f"no language detector installed; {installing('serve')}") from None
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        known = set(self._identifier.labels)
+        labels = set(self._identifier.labels)
         by_label: dict[str, str] = {}
         for code in codes:
-            by_label.setdefault(_label(code, known), code)
+            by_label.setdefault(_label(code, labels), code)
         by_label.pop("", None)
         self._by_label = by_label
         if by_label:
             self._identifier.set_languages(sorted(by_label))
 
-    def ranked(self, text: str) -> list[tuple[str, float]]:
+    def rank(self, text: str) -> list[tuple[str, float]]:
         if not self._by_label:
             return []
-        found = self._identifier.rank(text)
-        return [(self._by_label[label], round(100.0 * share, 1)) for label, share in found]
+        ranking = self._identifier.rank(text)
+        return [(self._by_label[label], round(100.0 * share, 1)) for label, share in ranking]
 
 
-def _label(code: str, known: set[str]) -> str:
+def _label(code: str, labels: set[str]) -> str:
     main = main_code(code)
-    return next((one for one in (main, {"nb": "no"}.get(main, "")) if one in known), "")
+    return next((info for info in (main, {"nb": "no"}.get(main, "")) if info in labels), "")

@@ -1,4 +1,4 @@
-"""The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
+"""LibreTranslate's API; clients rely on its paths, fields, answers and error texts."""
 
 import json
 from contextlib import suppress
@@ -29,19 +29,19 @@ from tformer_cli.serve.translations import (
 from tformer_cli.text.language_codes import label_of
 
 FRONTEND_MILLISECONDS = 500
-"""Milliseconds that a page waits after the last key before it asks."""
+"""Milliseconds that a page waits after the last key before it sends a request."""
 SHOWN = 40
-"""Characters of a client's word in an error."""
+"""Characters of a client's value that an error quotes."""
 
 
 def libre_error(error: Refused) -> Response:
-    """Answers an error; a missing key is a bad request here."""
+    """Formats an error; in this API a missing key is status 400."""
     if error.code == "missing_api_key":
         error = Refused(400, error.message)
     return plain_error(error)
 
 
-def _required(fields: Fields, *names: str) -> None:
+def _check_required(fields: Fields, *names: str) -> None:
     for name in names:
         if not fields.get(name):
             raise Refused(400, f"Invalid request: missing {name} parameter")
@@ -54,19 +54,19 @@ async def _read(site: Site, request: Request) -> Fields:
 
 
 def _texts(site: Site, fields: Fields) -> list[str]:
-    given = fields.texts("q")
+    texts = fields.texts("q")
     settings = site.settings
-    sizes = [(len(given), settings.max_texts), *((len(q), settings.max_characters) for q in given)]
+    sizes = [(len(texts), settings.max_texts), *((len(q), settings.max_characters) for q in texts)]
     for size, most in sizes:
         if size > most:
             raise Refused(400, f"Invalid request: request ({size}) exceeds text limit ({most})")
-    return list(given)
+    return list(texts)
 
 
 def _n_alternatives(fields: Fields) -> int:
-    given = fields.get("alternatives")
+    value = fields.get("alternatives")
     try:
-        number = 0 if given in (None, "") else int(given)
+        number = 0 if value in (None, "") else int(value)
     except (TypeError, ValueError, OverflowError):
         raise Refused(400, "Invalid request: alternatives parameter is not a number") from None
     if number > MOST_ALTERNATIVES:
@@ -76,17 +76,17 @@ def _n_alternatives(fields: Fields) -> int:
     return max(0, number)
 
 
-def _language(languages: Languages, given: str) -> str:
-    found = languages.find(given)
-    if found is None:
-        raise Refused(400, f"{given[:SHOWN]} is not supported")
-    return found
+def _language(languages: Languages, text: str) -> str:
+    code = languages.find(text)
+    if code is None:
+        raise Refused(400, f"{text[:SHOWN]} is not supported")
+    return code
 
 
 async def translate(site: Site, request: Request) -> Response:
     """Translates a text or a list of texts."""
     fields = await _read(site, request)
-    _required(fields, "q", "source", "target")
+    _check_required(fields, "q", "source", "target")
     texts = _texts(site, fields)
     n_more = _n_alternatives(fields)
     text_format = fields.text("format") or "text"
@@ -103,26 +103,27 @@ async def translate(site: Site, request: Request) -> Response:
     way = languages.checked_way(source, target)
     deadline = site.deadline(fields)
     if text_format != "html":
-        found = await translate_texts(site, way, texts, 1 + n_more, deadline)
-        return JSONResponse(_answer(fields, found, guess, n_more))
+        translations = await translate_texts(site, way, texts, 1 + n_more, deadline)
+        return JSONResponse(_answer(fields, translations, guess, n_more))
     pages = await translate_pages(site, way, texts, deadline)
-    answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
-    # LibreTranslate's own fields and no others, where all was translated
+    answer = _answer(fields, [[content.decode()] for content in pages.contents], guess, n_more)
+    # Only LibreTranslate's own fields, if everything was translated
     has_more = "warning" in pages.summary
     return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
 
 def _answer(
-    fields: Fields, found: list[list[str]], guess: tuple[str, float] | None, n_more: int
+    fields: Fields, translations: list[list[str]], guess: tuple[str, float] | None, n_more: int
 ) -> dict[str, Any]:
     is_list = isinstance(fields.get("q"), list)
-    best = [texts[0] for texts in found]
-    others = [
-        [text for text in dict.fromkeys(texts[1:]) if text not in ("", texts[0])] for texts in found
+    best = [texts[0] for texts in translations]
+    alternatives = [
+        [text for text in dict.fromkeys(texts[1:]) if text not in ("", texts[0])]
+        for texts in translations
     ]
     answer: dict[str, Any] = {"translatedText": best if is_list else best[0]}
     if n_more:
-        answer["alternatives"] = others if is_list else others[0]
+        answer["alternatives"] = alternatives if is_list else alternatives[0]
     if guess is not None:
         detected = {"confidence": guess[1], "language": guess[0]}
         answer["detectedLanguage"] = [detected] * len(best) if is_list else detected
@@ -130,9 +131,9 @@ def _answer(
 
 
 async def detect(site: Site, request: Request) -> Response:
-    """Guesses the language of a text, among those that are served."""
+    """Guesses the language of a text among the served languages."""
     fields = await _read(site, request)
-    _required(fields, "q")
+    _check_required(fields, "q")
     text = "\n".join(_texts(site, fields))
     guesses = await site.apart(site.detector.guesses, text, site.languages.codes)
     guesses = guesses or [(UNDETECTED, 0.0)]
@@ -144,35 +145,35 @@ async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 -
 
 
 async def translate_file(site: Site, request: Request) -> Response:
-    """Translates a document, and says where the translation can be fetched."""
+    """Translates a document, and returns the URL of the translation."""
     with site.documents.received.place(client_name()):
         fields = await _read(site, request)
     file = fields.files.get("file")
     if file is None:
         raise Refused(400, "Invalid request: missing file parameter")
-    _required(fields, "source", "target")
+    _check_required(fields, "source", "target")
     if not file.name:
         raise Refused(400, "Invalid request: empty file")
-    known = BY_EXTENSION.get(PurePath(file.name).suffix.lower())
-    if known is None:
+    file_format = BY_EXTENSION.get(PurePath(file.name).suffix.lower())
+    if file_format is None:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
     settings = ReadSettings(
         name=file.name,
         target_language=label_of(target),
-        # A form has one value of a name: of several each stands on a line
+        # A form has one value per name, so several are separated by newlines
         keys=tuple(fields.text("key").split("\n")) if fields.get("key") else (),
         columns=tuple(fields.text("column").split("\n")) if fields.get("column") else (),
         has_header=not fields.flag("no_header"),
         option_prefix="",
     )
     deadline = site.deadline(fields)
-    # Nothing else refers to the bytes, which its reader then need not keep
+    # Drop other references to the bytes, so that the reader can free them
     contents = [fields.files.pop("file").content]
     del file
     with site.documents.in_work.place(client_name()):
-        async with site.documents.reading(known.name, contents, settings, deadline) as reader:
+        async with site.documents.reading(file_format.name, contents, settings, deadline) as reader:
             if fields.text("source").lower() == "auto":
                 source, _ = await guess_language(site, served, reader.texts, target)
             else:
@@ -181,7 +182,7 @@ async def translate_file(site: Site, request: Request) -> Response:
             await translate_document(site, way, reader, deadline, is_long=True)
         try:
             place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
-        except (ArtifactError, OSError) as error:  # of the temporary directory
+        except (ArtifactError, OSError) as error:  # from the temporary directory
             report(error)
             raise no_room() from None
     url = public_url(request.scope, f"/download_file/{place}")
@@ -189,23 +190,23 @@ async def translate_file(site: Site, request: Request) -> Response:
 
 
 async def download_file(site: Site, request: Request) -> Response:
-    found = None
-    with suppress(OSError, ArtifactError):  # of the temporary directory
-        found = site.downloads.find(request.path_params["name"])
-    if found is None:
+    file = None
+    with suppress(OSError, ArtifactError):  # from the temporary directory
+        file = site.downloads.find(request.path_params["name"])
+    if file is None:
         raise Refused(404, "there is no such file, or it was removed after half an hour")
-    name, content = found
+    name, content = file
     headers = {"content-disposition": attachment(name)}
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 async def suggest(site: Site, request: Request) -> Response:
-    """Keeps a better translation of a user."""
+    """Stores a better translation from a user."""
     fields = await _read(site, request)
     file = site.settings.suggestions
     if file is None:
         raise Refused(403, "Suggestions are disabled on this server.")
-    _required(fields, "q", "s", "source", "target")
+    _check_required(fields, "q", "s", "source", "target")
     codes = {name: _language(site.languages, fields.text(name)) for name in ("source", "target")}
     texts = {name: fields.text(name) for name in ("q", "s")}
     site.check_texts(list(texts.values()), "q, s")
@@ -222,7 +223,7 @@ async def suggest(site: Site, request: Request) -> Response:
 
 
 async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: ARG001
-    """Tells a page of LibreTranslate's kind what it may offer."""
+    """Tells LibreTranslate's web page which features to offer."""
     pairs = ((source, t) for source in site.languages.codes for t in site.languages.targets(source))
     source, target = next((pair for pair in pairs if pair[0] != pair[1]), (UNDETECTED, UNDETECTED))
     return JSONResponse(
@@ -242,12 +243,12 @@ async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: 
     )
 
 
-async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it only says: alive
+async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - answering is enough
     return JSONResponse({"status": "ok"})
 
 
 async def spec(site: Site, request: Request) -> Response:
-    """Describes these paths in Swagger 2."""
+    """Describes these routes in Swagger 2."""
     return JSONResponse(describe_routes(site, ROUTES, request.scope.get(PREFIX, "")))
 
 
@@ -255,7 +256,7 @@ ROUTES = (
     Route("POST", "/translate", translate, libre_error),
     Route("POST", "/detect", detect, libre_error),
     Route("GET", "/languages", languages, libre_error),
-    # The client of the same author as LibreTranslate's asks so
+    # LibreTranslate's own Python client sends POST
     Route("POST", "/languages", languages, libre_error),
     Route("POST", "/translate_file", translate_file, libre_error),
     Route("GET", "/download_file/{name}", download_file, libre_error),

@@ -1,4 +1,4 @@
-"""Our own API: every verb, and all that is known of a result, as lines of JSON, cheapest first."""
+"""Our own API: results of every verb, with inspections, as lines of JSON, cheapest first."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.scheduler import FEW_UNITS, Late
-from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
+from tformer_cli.serve.site import Priority, Route, Site, prepend, refusal
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ MOST_MODELS = 4
 MOST_PHRASES = 50
 MOST_SENTENCES = 10_000
 IMAGE = "data:"
-"""Begins the address of an image that is a text itself; others would name files."""
+"""Prefix of an inline image; any other address would name a file."""
 MOST_IMAGE = 1_000_000
-"""Characters of an image's address, which must fit into a body."""
+"""Maximum characters of an image's address, which must fit into a body."""
 INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
-"""Events besides a translation that can be wanted; the inspector computes them, but for the
-alignment of what was searched."""
+"""Values of `want`, the events beyond the translation. The inspector computes them, except for the
+alignment of a text that was just translated."""
 
 
 _LIMITS: Mapping[str, tuple[type, float, float]] = {
@@ -48,14 +48,14 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
     "seed": (int, 0, 2**63 - 1),
     "top": (int, 1, 100),
 }
-"""Fields that are numbers, with the least and the largest of each."""
+"""Numeric fields: type, minimum and maximum."""
 _SAMPLED = ("temperature", "top_k", "top_p")
 _COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
 _DECISION = ("model", "text", "other", "target", "foil", "timeout_ms")
 _LANGUAGES = ("source_language", "target_language")
 _PHRASES = ("require", "ban")
 _TEXTS = ("prefix", "target", "stop", *_PHRASES)
-"""Fields of texts besides `text`, which have its limit."""
+"""Text fields besides `text`, with the same limit."""
 _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
 
 
@@ -65,45 +65,46 @@ _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
     "fill": ("top",),
     "embed": ("pooling", "normalize"),
 }
-"""Fields that some verbs take besides the common ones."""
+"""Fields of some verbs in addition to the common ones."""
 
 
 def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
     """Returns the settings of a request, each within its limits."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for name in known:
         if name in _LIMITS:
             kind, low, high = _LIMITS[name]
             ask = fields.integer if kind is int else fields.number
-            found[name] = ask(name, low, high)  # type: ignore[arg-type]
-    if any(found.get(name) is not None for name in _SAMPLED):
-        found["sampling"] = True
-    found |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
+            settings[name] = ask(name, low, high)  # type: ignore[arg-type]
+    if any(settings.get(name) is not None for name in _SAMPLED):
+        settings["sampling"] = True
+    settings |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
     if "doubt" in known:
-        found["doubt"] = fields.flag("doubt") or None
+        settings["doubt"] = fields.flag("doubt") or None
     if "stop" in known:
-        found["stops"] = fields.texts("stop") or None
+        settings["stops"] = fields.texts("stop") or None
     if "pooling" in known:
-        found["pooling"] = fields.text("pooling") or None
-        found["unit_length"] = None if fields.get("normalize") is None else fields.flag("normalize")
-    return found
+        settings["pooling"] = fields.text("pooling") or None
+        has_flag = fields.get("normalize") is not None
+        settings["unit_length"] = fields.flag("normalize") if has_flag else None
+    return settings
 
 
 def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
     phrases = {name: fields.texts(name) for name in _PHRASES}
-    for name, given in phrases.items():
-        if len(given) > MOST_PHRASES or any(map(is_blank, given)):
+    for name, texts in phrases.items():
+        if len(texts) > MOST_PHRASES or any(map(is_blank, texts)):
             raise Refused(400, f"{name}: must be at most {MOST_PHRASES} phrases, none empty")
     prefix = fields.text("prefix")
     if not prefix and not any(phrases.values()):
         return None
-    one = LineConstraints(prefix, phrases["require"], phrases["ban"])
-    return [one] * n_lines
+    constraints = LineConstraints(prefix, phrases["require"], phrases["ban"])
+    return [constraints] * n_lines
 
 
 def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: str) -> None:
-    """Refuses a text that is too long; addresses of images are, of which only some models know."""
-    if all(one.kind == "image" for one in models) and text.startswith(IMAGE):
+    """Refuses a text that is too long; addresses of images may be longer, for image models."""
+    if all(model.kind == "image" for model in models) and text.startswith(IMAGE):
         images = text.split("\n")
         if max(map(len, images)) > MOST_IMAGE:
             raise Refused(400, f"{where}: has an image of more than {MOST_IMAGE:,} characters")
@@ -113,14 +114,14 @@ def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: s
 
 
 def _choice(fields: Fields, name: str, known: Sequence[str]) -> str | None:
-    given = fields.text(name)
-    if given and given not in known:
+    value = fields.text(name)
+    if value and value not in known:
         raise Refused(400, f"{name}: must be {' or '.join(known)}")
-    return given or None
+    return value or None
 
 
 async def answer(verb: "Verb", site: Site, request: Request) -> Response:
-    """Streams what is known of the results of a verb."""
+    """Streams the results of a verb as events."""
     site.check_key(request)
     fields = await read_json(request)
     known = _FIELDS.get(verb, ())
@@ -132,10 +133,10 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     lines = text.split("\n") if verb != "generate" else [text]
     names = fields.texts("models") or (fields.text("model"),)
     if len(names) > MOST_MODELS:
-        raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
+        raise Refused(400, f"models: give at most {MOST_MODELS}")
     infos = [site.model(name, verb) for name in names]
     _check_length(site, infos, text, "text")
-    # The inspector gets these as they came
+    # Check the types of fields that go to the inspector unchanged
     fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
     for field in _TEXTS:
         site.check_texts(fields.texts(field), field)
@@ -143,7 +144,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
         kinds = ", ".join(INSPECTED)
-        raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {kinds}")
+        raise Refused(400, f"want: {min(unknown_want)[:40]} is not an event; use {kinds}")
     events = _Events(
         site,
         verb,
@@ -154,20 +155,20 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         priority=_choice(fields, "priority", get_args(Priority)),
         deadline=site.deadline(fields),
         wanted=wanted,
-        # Texts of several, and of a beam, are written at once
+        # With several texts, or a beam, nothing can be streamed
         is_streamed=verb == "generate"
         and fields.flag("stream", default=True)
         and fields.get("n_best") in (None, 1),
-        given=fields.values,
+        values=fields.values,
     )
-    found = _lines(events.in_time())
-    # The first before the status is sent: until then an error has a status of its own
-    first = await anext(found)
-    return StreamingResponse(begun(first, found), media_type="application/x-ndjson")
+    stream = _lines(events.in_time())
+    # Await the first event before sending the status, so that an error can set the status
+    first = await anext(stream)
+    return StreamingResponse(prepend(first, stream), media_type="application/x-ndjson")
 
 
 async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
-    """Yields events as lines; a problem after the first is one, too, and the last."""
+    """Yields events as lines; an error after the first event becomes the last line."""
     is_first = True
     async with aclosing(events):
         try:
@@ -179,7 +180,7 @@ async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator
         except Exception as error:
             if is_first:
                 raise
-            # The status was sent: this is how a client learns of it
+            # The status is already sent, so the error becomes an event
             yield _line({"event": "error", "message": refusal(error).message})
 
 
@@ -195,17 +196,17 @@ class _Request:
     deadline: float
     wanted: Sequence[str]
     is_streamed: bool
-    given: dict[str, Any]
+    values: dict[str, Any]
 
     @property
     def needs_torch(self) -> bool:
-        """True if the answer itself does: of gates, and of a word that is not at its end."""
-        prefix = str(self.given.get("prefix") or "")
-        return bool(self.given.get("heads_off")) or prefix[-1:].isalnum()
+        """True if the answer itself needs torch: for head gates or an incomplete last word."""
+        prefix = str(self.values.get("prefix") or "")
+        return bool(self.values.get("heads_off")) or prefix[-1:].isalnum()
 
 
 class _Events:
-    """The events of one request, of one model after the other."""
+    """The events of one request, one model after another."""
 
     def __init__(
         self,
@@ -219,10 +220,10 @@ class _Events:
         self._request = _Request(**request)
         self._queue_seconds = self._compute_seconds = 0.0
         self._aligned: set[str] = set()
-        """Names of the models whose alignment was sent."""
+        """Names of models whose alignment was already sent."""
 
     async def in_time(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields all events; of few lines the first result must be there in time."""
+        """Yields all events; for few lines, the first result must come before the deadline."""
         is_awaited = len(self._lines) <= FEW_UNITS
         async with aclosing(self.all()) as events:
             while True:
@@ -240,32 +241,32 @@ class _Events:
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self._request.needs_torch:
             for model in self._models:
-                # Opening may take seconds, and whoever waits should know why
+                # Opening may take seconds, so tell the client
                 if model.state != "loaded":
                     yield {"event": "loading", "model": model.name}
-                async for event in self._computed(model.name):
+                async for event in self._compute(model.name):
                     yield event
         started = time.monotonic()
         for model in self._models:
             done = ("alignment",) if model.name in self._aligned else ()
             wanted = [name for name in self._request.wanted if name not in done]
             if wanted or self._request.needs_torch:
-                async for event in self._inspected(model.name, wanted):
+                async for event in self._inspect(model.name, wanted):
                     yield event
         seconds = {
             "queue": self._queue_seconds,
             "compute": self._compute_seconds,
             "inspect": time.monotonic() - started,
         }
-        yield {"event": "done", "ms": {name: round(1000 * one, 3) for name, one in seconds.items()}}
+        yield {"event": "done", "ms": {name: round(1000 * s, 3) for name, s in seconds.items()}}
 
-    async def _computed(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def _compute(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         name_of_event, record = RESULTS[self._verb]
-        # The inspector counts the sentences of all lines together
+        # With several lines, the inspector numbers the sentences of all of them
         is_aligned = self._verb == "translate" and len(self._lines) == 1
         is_aligned = (
-            is_aligned and "alignment" in request.wanted and not request.given.get("target")
+            is_aligned and "alignment" in request.wanted and not request.values.get("target")
         )
         results = self._site.results(
             name,
@@ -278,47 +279,47 @@ class _Events:
             is_streamed=request.is_streamed,
         )
         async with aclosing(results):
-            async for one in results:
-                if isinstance(one, str):
-                    yield {"event": "text", "model": name, "text": one}
+            async for result in results:
+                if isinstance(result, str):
+                    yield {"event": "text", "model": name, "text": result}
                     continue
-                event = {"event": name_of_event, "model": name, **record(one)}
+                event = {"event": name_of_event, "model": name, **record(result)}
                 tokenizer = getattr(results, "tokenizer", None)
                 if tokenizer is not None:
                     add_pieces(event, tokenizer)
                 yield {**event, "cached": getattr(results, "is_cached", False)}
                 if is_aligned and is_blank(self._lines[0]):
-                    self._aligned.add(name)  # a blank line has no words, whoever is asked
+                    self._aligned.add(name)  # a blank line has no words to align
                     continue
                 aligner = self._site.service.aligner(name) if is_aligned else None
                 if aligner is not None:
-                    number = max(int(request.given.get("sentence") or 0), 0)
-                    alignment = alignment_of(aligner, one, number)
+                    number = max(int(request.values.get("sentence") or 0), 0)
+                    alignment = alignment_of(aligner, result, number)
                     if alignment is not None:
                         self._aligned.add(name)
                         yield {"event": "alignment", "model": name, **alignment}
         self._queue_seconds += getattr(results, "queue_seconds", 0.0)
         self._compute_seconds += getattr(results, "compute_seconds", 0.0)
 
-    async def _inspected(
+    async def _inspect(
         self, name: str, names: Sequence[str]
     ) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         wanted = [*(["translation"] if request.needs_torch else []), *names]
-        async with aclosing(_looked(self._site, name, wanted, request.given)) as events:
+        async with aclosing(_inspector_events(self._site, name, wanted, request.values)) as events:
             async for event in events:
-                if event["event"] != "done":  # ours comes after that of the last model
+                if event["event"] != "done":  # we send our own after the last model
                     yield {"event": event["event"], "model": name, **event}
 
 
-async def _looked(
-    site: Site, name: str, wanted: Sequence[str], given: Mapping[str, Any]
+async def _inspector_events(
+    site: Site, name: str, wanted: Sequence[str], values: Mapping[str, Any]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yields the events of the inspecting process, of whose errors the client learns."""
+    """Yields the events of the inspecting process; raises its errors."""
     if site.inspector is None:
-        raise Refused(501, "the service looks into models only where PyTorch is installed")
-    asked = {**given, "model": name, "want": list(wanted)}
-    async with aclosing(site.inspector.events(site.paths[name], asked)) as events:
+        raise Refused(501, "inspecting models needs PyTorch, which is not installed here")
+    request = {**values, "model": name, "want": list(wanted)}
+    async with aclosing(site.inspector.events(site.paths[name], request)) as events:
         async for event in events:
             if event["event"] == "error":
                 raise refusal(DataError(str(event["message"])))
@@ -326,7 +327,7 @@ async def _looked(
 
 
 async def decide(site: Site, request: Request) -> Response:
-    """Answers with a decision of a model and its causes, as `tformer inspect-decision` does."""
+    """Answers with the causes of a decision, as `tformer inspect-decision` does."""
     site.check_key(request)
     fields = await read_json(request)
     known = (*_DECISION, *_LANGUAGES, "beam_size", "length_penalty")
@@ -338,22 +339,22 @@ async def decide(site: Site, request: Request) -> Response:
     model = site.model(fields.text("model"), *RESULTS)
     for name, text in texts.items():
         _check_length(site, [model], text, name)
-    _settings(fields, known)  # The inspector gets them as they came
+    _settings(fields, known)  # checked here, sent unchanged
     deadline = site.deadline(fields)
     try:
         async with (
             asyncio.timeout(deadline - time.monotonic()),
-            aclosing(_looked(site, model.name, ["decision"], fields.values)) as events,
+            aclosing(_inspector_events(site, model.name, ["decision"], fields.values)) as events,
         ):
-            found = await anext(events)
+            event = await anext(events)
     except TimeoutError:
         raise Late("the request could not be answered in time") from None
-    return JSONResponse(found["data"])
+    return JSONResponse(event["data"])
 
 
 async def models(site: Site, request: Request) -> Response:
     site.check_key(request)
-    return JSONResponse({"models": [asdict(one) for one in site.service.info()]})
+    return JSONResponse({"models": [asdict(info) for info in site.service.info()]})
 
 
 async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
@@ -361,8 +362,8 @@ async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
     await read_json(request)
     name = request.path_params["name"]
     await (site.service.load(name) if is_wanted else site.service.unload(name))
-    found = next((one for one in site.service.info() if one.name == name), None)
-    return JSONResponse(asdict(found) if found else {})
+    info = next((info for info in site.service.info() if info.name == name), None)
+    return JSONResponse(asdict(info) if info else {})
 
 
 ROUTES = (

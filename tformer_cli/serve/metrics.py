@@ -1,6 +1,6 @@
-"""Counts and durations of a service, in the text format of Prometheus.
+"""Counts and durations of a service in the Prometheus text format.
 
-No label holds anything that a client sends: an endpoint is the path of a route, a model one of the
+Labels never contain data from clients: an endpoint is the path of a route, a model one of the
 names on the command line.
 """
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from tformer_cli.serve.models import ModelInfo
 
 STALE_SECONDS = 3600.0
-"""Seconds after which a worker that writes nothing, and that nobody saw end, counts as ended."""
+"""Seconds without a write after which a worker counts as ended."""
 ENDED = "ended"
-"""Name of the file of those that have ended."""
+"""File with the counts of ended workers."""
 LARGEST = ("tformer_model_", "process_start_time_seconds")
-"""Numbers that workers have in common: they share the weights."""
+"""Prefixes of numbers that workers share, as they share the weights."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counts of the HTTP side; the engine side counts for itself."""
+    """Counts of HTTP requests; engines keep their own."""
 
     def __init__(self) -> None:
         self.started = time.time()
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
-        """Requests by the path of their route and the status of the answer."""
+        """Number of requests by route path and status."""
         self.seconds: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.gone: int = 0
-        """Requests whose client left before the answer."""
+        """Number of requests whose client left before the answer."""
 
     def add(self, endpoint: str, status: int, seconds: float) -> None:
         self.requests[endpoint, status] += 1
         self.seconds[endpoint].add(seconds)
 
     def text(self, models: Iterable[ModelInfo], stats: object) -> str:
-        """Writes all numbers, those of the engine side included."""
+        """Writes all metrics, including those of the engines."""
         lines = [
             *counter(
                 "tformer_requests_total",
@@ -57,24 +57,24 @@ class Metrics:
             *histogram(
                 "tformer_request_seconds",
                 "Seconds from a request to the end of its answer.",
-                {(("endpoint", name),): one for name, one in self.seconds.items()},
+                {(("endpoint", name),): durations for name, durations in self.seconds.items()},
             ),
             *counter(
                 "tformer_disconnected_total",
                 "Requests whose client left before the answer.",
                 {(): self.gone},
             ),
-            *_of_models(models),
-            *_of_engine(stats),
-            *_of_process(self.started),
+            *_model_lines(models),
+            *_engine_lines(stats),
+            *_process_lines(self.started),
         ]
         return "\n".join(lines) + "\n"
 
 
 class Board:
-    """Numbers of all workers: each writes its own every second, and reads those of the others.
+    """Metrics of all workers: each writes its own every second, and reads the others.
 
-    What workers have counted that ended is in a file of their parent's, which never becomes less.
+    The parent keeps the counts of ended workers in a file, so that counters never decrease.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,41 +82,41 @@ class Board:
         self._folder = folder
         self._ended = ""
         self.owner = os.getpid()
-        """The parent of the workers, which makes it before it forks them."""
+        """Process id of the parent, which makes the board before forking the workers."""
 
     def write(self, text: str) -> None:
         self._put(str(os.getpid()), text)
 
     def _put(self, name: str, text: str) -> None:
-        self._folder.mkdir(exist_ok=True)  # again, if somebody has cleaned up
+        self._folder.mkdir(exist_ok=True)  # someone may have removed it
         aside = self._folder / f".{os.getpid()}"
         aside.write_text(text, encoding="utf-8")
         aside.replace(self._folder / name)
 
     def retire(self, worker: int) -> None:
-        """Keeps what a worker that has ended had counted; for the parent of the workers."""
+        """Saves the counts of an ended worker; only the parent calls it."""
         file = self._folder / str(worker)
         with suppress(OSError):
-            self._ended = summed([self._ended, counters_of(file.read_text("utf-8"))])
-            # Whoever reads meanwhile leaves out the file named in the first line
+            self._ended = sum_metrics([self._ended, counters_of(file.read_text("utf-8"))])
+            # Concurrent readers skip the file that the first line names
             self._put(ENDED, f"# {worker}\n{self._ended}")
             file.unlink()
             self._put(ENDED, self._ended)
 
-    def others(self) -> list[str]:
-        """Returns what the other workers wrote, and what was counted by those that have ended."""
+    def read_others(self) -> list[str]:
+        """Reads the metrics of the other workers, and the counts of ended ones."""
         newest = time.time() - STALE_SECONDS
         ended, again = self._read_ended(), None
         while ended != again:
             mark, _, _ = ended.partition("\n")
-            found = []
+            texts = []
             for file in self._folder.glob("[0-9]*"):
                 with suppress(OSError):
                     is_left_out = file.name in (str(os.getpid()), mark.removeprefix("# "))
                     if not is_left_out and file.stat().st_mtime > newest:
-                        found.append(file.read_text("utf-8"))
+                        texts.append(file.read_text("utf-8"))
             ended, again = self._read_ended(), ended
-        return [*found, re.sub(r"\A# \d+\n", "", ended)] if ended else found
+        return [*texts, re.sub(r"\A# \d+\n", "", ended)] if ended else texts
 
     def _read_ended(self) -> str:
         with suppress(OSError):
@@ -125,16 +125,16 @@ class Board:
 
 
 def counters_of(text: str) -> str:
-    """Leaves out of a process's numbers those that end with it, such as its memory."""
+    """Keeps only counters and histograms; gauges, such as memory, end with the process."""
     families = re.split(r"^(?=# HELP )", text, flags=re.MULTILINE)
     is_counted = re.compile(r"^# TYPE \S+ (counter|histogram)$", re.MULTILINE)
     return "".join(family for family in families if is_counted.search(family))
 
 
-def summed(texts: Sequence[str]) -> str:
-    """Adds the numbers of several processes, but for those of which the largest says more."""
+def sum_metrics(texts: Sequence[str]) -> str:
+    """Adds up the metrics of several processes; shared ones take the maximum."""
     numbers: dict[str, float] = {}
-    # Of each family the lines stand together, though not every process has all of them
+    # Group the lines by family; not every process has all of them
     families: defaultdict[str, dict[str, None]] = defaultdict(dict)
     family = ""
     for line in "".join(texts).splitlines():
@@ -160,7 +160,7 @@ Labels = tuple[tuple[str, str], ...]
 def counter(
     name: str, text: str, values: Mapping[Labels, float], kind: str = "counter"
 ) -> Iterator[str]:
-    """Writes a family of numbers."""
+    """Yields the lines of a family of numbers."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values.items():
@@ -168,30 +168,30 @@ def counter(
 
 
 def histogram(name: str, text: str, values: Mapping[Labels, Histogram]) -> Iterator[str]:
-    """Writes a family of histograms, whose buckets count all that is below, too."""
+    """Yields the lines of a family of histograms; buckets are cumulative."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} histogram"
-    for labels, one in values.items():
+    for labels, series in values.items():
         n = 0
-        for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
+        for bound, count in zip((*series.bounds, float("inf")), series.counts, strict=True):
             n += count
             shown = "+Inf" if bound == float("inf") else f"{bound:g}"
             yield f"{name}_bucket{_labels((*labels, ('le', shown)))} {n}"
-        yield f"{name}_sum{_labels(labels)} {one.total:.17g}"
+        yield f"{name}_sum{_labels(labels)} {series.total:.17g}"
         yield f"{name}_count{_labels(labels)} {n}"
 
 
 def _labels(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+    return "{" + ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
+def _model_lines(models: Iterable[ModelInfo]) -> Iterator[str]:
     infos = list(models)
     loaded: dict[Labels, float] = {(("model", m.name),): m.state == "loaded" for m in infos}
     sizes: dict[Labels, float] = {(("model", m.name),): m.bytes for m in infos}
@@ -199,8 +199,8 @@ def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
     yield from counter("tformer_model_bytes", "Private memory of a model.", sizes, "gauge")
 
 
-def _of_engine(stats: object) -> Iterator[str]:
-    """Writes what the engine side counts: whole numbers, some by class, and histograms."""
+def _engine_lines(stats: object) -> Iterator[str]:
+    """Yields the lines of the engines: numbers, some by class, and histograms."""
     for name, value in sorted(vars(stats).items()) if stats is not None else ():
         bounds, counts = getattr(value, "bounds", None), getattr(value, "counts", None)
         text = f"{name.replace('_', ' ').capitalize()} of the engine."
@@ -214,7 +214,7 @@ def _of_engine(stats: object) -> Iterator[str]:
             yield from counter(f"tformer_{name}", text, {(): value}, kind)
 
 
-def _of_process(started: float) -> Iterator[str]:
+def _process_lines(started: float) -> Iterator[str]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     numbers = {
         "process_cpu_seconds_total": ("Processor time.", used.ru_utime + used.ru_stime),

@@ -1,6 +1,6 @@
-"""The models of a service: by name, opened and closed within some memory, each with its engine.
+"""The models of a service by name, loaded within a memory limit, each with its engine.
 
-Begin with `Service`; `engine.py` computes with one model, `scheduler.py` says in which order.
+Start reading at `Service`; `engine.py` runs one model, `scheduler.py` decides the order of work.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ if TYPE_CHECKING:
 __all__ = ["Answers", "Busy", "Draining", "Late", "ModelInfo", "Service", "UnknownModel"]
 CACHE_BYTES = 64 << 20
 HOPELESS_SECONDS = 10.0
-"""Seconds without a usable model and without a change of their files after which a service ends."""
+"""A service ends after this many seconds with no usable model and no change of files."""
 RELAYED_LINES = 32
-"""Lines that a pivot's first model translates before the second begins."""
+"""Lines that the first model of a pivot translates before the second starts."""
 Priority = Literal["interactive", "bulk"]
 Versions: TypeAlias = dict[Engine, str]
 
 
 class UnknownModel(UsageError):  # noqa: N818 - of the request
-    """No model has this name, translates so, or has this verb."""
+    """No model has this name, language pair or verb."""
 
 
 class Service:
-    """Models that compute for many clients at once; its methods belong to an event loop.
+    """Models that serve many clients at once; call its methods from an event loop.
 
-    Models that are opened before a fork share their memory with the children. Threads start with
-    the first request of a process.
+    Models opened before a fork share their memory with the child processes. Threads start with the
+    first request of a process.
     """
 
     def __init__(
@@ -83,11 +83,10 @@ class Service:
         pivot: str | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Reads the settings of models; see `preload`.
+        """Reads the settings of models; `preload` opens them.
 
-        `memory` bounds what opened models take, in bytes. Settings that only PyTorch knows are
-        refused, for it takes seconds and half a gigabyte to import. Models that only it computes
-        are computed by it all the same.
+        `memory` limits the bytes of open models. Settings that need PyTorch are refused, since it
+        takes seconds and half a gigabyte to import; models that need PyTorch still use it.
         """
         from tformer_cli.kinds.opening import resolved
 
@@ -100,8 +99,8 @@ class Service:
         self._n_relayed = 0
         self._models: dict[str, ServedModel] = {}
         n_threads = threads or _usual_threads()
-        for name, given in models.items():
-            path = resolved(given, OpeningSettings(tell=tell))
+        for name, directory in models.items():
+            path = resolved(directory, OpeningSettings(tell=tell))
             model = self._models[name] = ServedModel(name, path, read_config(path))
             model.engine = Engine(
                 open_model=partial(self._open, model),
@@ -122,13 +121,13 @@ class Service:
 
     @property
     def stats(self) -> Stats:
-        """Counts up to now."""
+        """Current statistics."""
         engines = [model.engine for model in self._models.values()]
-        waiting = [one.scheduler.n_requests_by_class for one in engines]
+        waiting = [engine.scheduler.n_requests_by_class for engine in engines]
         self._stats.queue_requests = {
-            name: sum(one[name] for one in waiting) for name in get_args(Priority)
+            name: sum(counts[name] for counts in waiting) for name in get_args(Priority)
         }
-        self._stats.queue_tokens = sum(one.scheduler.n_tokens for one in engines)
+        self._stats.queue_tokens = sum(engine.scheduler.n_tokens for engine in engines)
         self._stats.cache_bytes = self._cache.n_bytes
         self._stats.cache_hits_total = self._cache.n_hits
         self._stats.cache_misses_total = self._cache.n_misses
@@ -138,10 +137,7 @@ class Service:
         return [model.info() for model in self._models.values()]
 
     def route(self, source: str, target: str) -> tuple[str, ...]:
-        """Names the models that text passes from one language to another: one, or two.
-
-        Two meet in the pivot's language.
-        """
+        """Returns the names of the models between two languages: one, or two through the pivot."""
         direct = self._between(source, target)
         if direct is not None:
             return (direct,)
@@ -174,29 +170,29 @@ class Service:
         is_admitted: bool = False,
         versions: Versions | None = None,
     ) -> Answers | AsyncGenerator[Any]:
-        """Computes a verb of texts; yields results in their order, each as soon as it is there.
+        """Runs a verb on texts; yields the results in order, each as soon as it is computed.
 
         Args:
-            name: of a model; or several, as of `route`, which translate one after the other.
+            name: a model; or several, as from `route`, which translate one after another.
             verb: what to compute.
             texts: the texts.
-            settings: of the search or the verb; `seed`, which with the number of a text decides
-                what is drawn; `source_language` and `target_language`, for models of many.
-            constraints: phrases of the translation of each text.
-            priority: whether somebody waits for it; None: if there are few texts.
-            deadline: moment of `time.monotonic` until which it is answered, or many texts begun.
-            is_streamed: yields strings before the only result: parts of a text written by tokens.
-            client: whoever asks, who may have but a share of what waits; None: nobody is told.
-            has_place: limited elsewhere, as documents are, so that it fills no queue.
-            is_admitted: continues a request that was let in.
-            versions: the same for all parts of an answer, which only one version of a model gives.
+            settings: of the search or the verb; `seed`, which determines sampling together with
+                the number of a text; `source_language` and `target_language`, if multilingual.
+            constraints: required and banned phrases of each translation.
+            priority: None means interactive for few texts, bulk for many.
+            deadline: `time.monotonic` time by which texts are answered or, if many, begun.
+            is_streamed: first yields parts of the only text, as strings, while it is generated.
+            client: identifies the client, whose share of the queue is limited; None: no limit.
+            has_place: limited elsewhere, as documents are, and exempt from queue limits.
+            is_admitted: continues a request that was admitted.
+            versions: shared by all parts of an answer, which must come from one version.
 
         Raises:
-            UnknownModel: before the first result, as are the following.
-            Busy: if it would begin too late, or too much is waiting.
-            Draining: if the service is ending.
-            Late: if it was not answered in time after all.
-            UnusableModel: if its files were changed meanwhile.
+            UnknownModel: before the first result, like the following.
+            Busy: if it would begin too late, or the queue is full.
+            Draining: if the service is shutting down.
+            Late: if it was admitted, but not answered in time.
+            UnusableModel: if the files of the model changed meanwhile.
         """
         job = Job(
             verb=verb,
@@ -214,17 +210,17 @@ class Service:
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
             return Answers(partial(self._start, last), job)
-        # By all texts: the last part of a document is short, and does not hurry
+        # Count all texts: the last part of a document is short, but not urgent
         if job.is_interactive is None:
             job.is_interactive = len(texts) <= FEW_UNITS
-        return self._relayed(before, last, job)
+        return self._relay(before, last, job)
 
     def _start(self, name: str, job: Job) -> Engine:
         model = self._models.get(name)
         if model is None:
             guess = did_you_mean(suggestions(name, self._models))
             raise UnknownModel(
-                f"model: there is no {visible(name, 80)}; {guess or 'ask for the list'}"
+                f"model: there is no {visible(name, 80)}; {guess or 'see /api/models'}"
             )
         if job.verb not in model.verbs:
             raise UnknownModel(f"model: {name} {COMMANDS[model.config.task].partition(';')[0]}")
@@ -235,16 +231,16 @@ class Service:
             raise
         return model.engine
 
-    async def _relayed(
+    async def _relay(
         self, before: Sequence[str], last: str, job: Job
     ) -> AsyncGenerator[Translation]:
-        """Translates by one model what another one, or several, made of texts, some at a time."""
-        first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
+        """Translates with several models in turn, some texts at a time."""
+        first_settings = {key: value for key, value in job.settings.items() if key != "n_best"}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
                 part = slice(start, start + RELAYED_LINES)
-                # Who was let in once is so for all parts
+                # An admitted request stays admitted for all its parts
                 first = replace(
                     job,
                     texts=job.texts[part],
@@ -253,80 +249,81 @@ class Service:
                     first_index=start,
                     is_admitted=job.is_admitted or start > 0,
                 )
-                passed = [one async for one in self._through(before, first)]
+                passed = [translation async for translation in self._through(before, first)]
                 second = replace(
                     job,
-                    texts=[one.text for one in passed],
+                    texts=[translation.text for translation in passed],
                     constraints=None if job.constraints is None else job.constraints[part],
                     first_index=start,
                     is_admitted=True,
                 )
-                async with aclosing(self._through([last], second)) as found:
-                    async for one in found:
-                        yield _joined(passed[one.index - start], one)
+                async with aclosing(self._through([last], second)) as results:
+                    async for translation in results:
+                        yield _join_translations(passed[translation.index - start], translation)
         finally:
             self._n_relayed -= 1
 
     def _through(self, names: Sequence[str], job: Job) -> AsyncGenerator[Any]:
         *before, last = names
         if before:
-            return self._relayed(before, last, job)
-        return _generated(Answers(partial(self._start, last), job))
+            return self._relay(before, last, job)
+        return _yield_results(Answers(partial(self._start, last), job))
 
     def aligner(self, name: str, versions: Versions | None = None) -> Aligner | None:
-        """Returns what aligns the words of a model's translations, if it is open and has heads.
+        """Returns the word aligner of a model, if the model is open and has alignment heads.
 
         Raises:
-            UnusableModel: if it is another one by now than what has translated.
+            UnusableModel: if the model was replaced since it translated.
         """
-        model = self._named(name)
+        model = self._find_model(name)
         aligner = None if model.aligner is None else model.aligner()
-        found = model.engine.hash
-        if versions is not None and versions.get(model.engine, found) != found:
+        current = model.engine.hash
+        if versions is not None and versions.get(model.engine, current) != current:
             raise changing(name, model.path)
         return aligner
 
     async def load(self, name: str) -> None:
-        """Opens a model, or waits for whoever opens it already."""
-        await asyncio.to_thread(self._named(name).engine.ask_to_load)
+        """Opens a model, or waits if it is already being opened."""
+        await asyncio.to_thread(self._find_model(name).engine.ask_to_load)
 
     async def unload(self, name: str) -> None:
-        """Closes a model once nothing waits for it; the next request opens it again."""
-        await asyncio.to_thread(self._named(name).engine.ask_to_leave)
+        """Unloads a model once its queue is empty; the next request opens it again."""
+        await asyncio.to_thread(self._find_model(name).engine.ask_to_leave)
 
-    def _named(self, name: str) -> ServedModel:
+    def _find_model(self, name: str) -> ServedModel:
         if name not in self._models:
-            raise UnknownModel(f"model: there is no {visible(name, 80)}; ask for the list")
+            raise UnknownModel(f"model: there is no {visible(name, 80)}; see /api/models")
         return self._models[name]
 
     def preload(self) -> None:
-        """Opens models in this thread, as many as the memory allows; before a fork, if there is."""
+        """Opens models in this thread, as many as fit in memory; call it before any fork."""
         for model in self._models.values():
-            room = math.inf if self._memory is None else self._memory - self._used()
-            if model.assumed_bytes <= room or not self._used():
+            room = math.inf if self._memory is None else self._memory - self._used_bytes()
+            if model.assumed_bytes <= room or not self._used_bytes():
                 model.engine.load()
         freeze_memory()
 
     def ready(self) -> bool:
-        """Returns whether a sentence would be let in, and answered soon, whatever else waits."""
+        """True if a sentence would be admitted and answered soon."""
         engines = [model.engine for model in self._models.values()]
         return not self._is_draining and all(
-            one.state in ("loaded", "unloaded") and not one.scheduler.is_full for one in engines
+            engine.state in ("loaded", "unloaded") and not engine.scheduler.is_full
+            for engine in engines
         )
 
     def hopeless(self) -> Exception | None:
-        """Returns why nothing can be served any more, once no file has changed for a while."""
+        """Returns the error if no model is usable and no file has changed for a while."""
         engines = [model.engine for model in self._models.values()]
         errors = [engine.error for engine in engines if engine.state == "failed"]
         latest = max((engine.failed for engine in engines), default=0.0)
         if len(errors) < len(engines) or time.monotonic() - latest < HOPELESS_SECONDS:
             return None
-        return next((one for one in errors if isinstance(one, UnusableModel)), None)
+        return next((error for error in errors if isinstance(error, UnusableModel)), None)
 
     async def drain(self, seconds: float, has_more: Callable[[], bool] = lambda: False) -> None:
-        """Lets no more requests in, computes those that wait, and ends after so many seconds.
+        """Stops admitting requests, finishes waiting ones, and ends after at most `seconds`.
 
-        `has_more` says whether something that was let in brings more.
+        `has_more` returns True while admitted work, such as a document, will bring more requests.
         """
         self._is_draining = True
         until = time.monotonic() + seconds
@@ -345,52 +342,54 @@ class Service:
         for engine in engines:
             await asyncio.to_thread(engine.close)
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         return sum(
-            one.engine.bytes for one in self._models.values() if one.engine.state == "loaded"
+            model.engine.bytes for model in self._models.values() if model.engine.state == "loaded"
         )
 
     def _make_room(self, model: ServedModel, wanted: int) -> None:
-        """Closes other models, the least recently used ones first, until one fits."""
+        """Unloads other models, the least recently used first, until the new one fits."""
         if self._memory is None:
             return
-        while self._used() + wanted > self._memory:
-            others = [
-                one.engine
-                for one in self._models.values()
-                if one is not model and one.engine.state == "loaded"
+        while self._used_bytes() + wanted > self._memory:
+            loaded = [
+                served.engine
+                for served in self._models.values()
+                if served is not model and served.engine.state == "loaded"
             ]
-            if not others:
+            if not loaded:
                 return
-            # One that nothing waits for would not be opened again at once
-            min(others, key=lambda one: (not one.scheduler.is_idle, one.last_used)).ask_to_leave()
+            # Prefer idle models: a busy one would be reopened at once
+            min(
+                loaded, key=lambda engine: (not engine.scheduler.is_idle, engine.last_used)
+            ).ask_to_leave()
 
     def _open(self, model: ServedModel, engine: Engine) -> Callable[[Verb], Serving]:
         """Opens a model, in the engine's thread; see `Engine`."""
-        with self._opening:  # one at a time, so that each one's memory can be measured
+        with self._opening:  # one at a time, to measure the memory of each
             self._make_room(model, model.assumed_bytes)
             before = private_bytes()
-            made = self._read(model)
-            # What was only read to make something of it
+            make_serving = self._read(model)
+            # Free temporary data first
             give_back_memory()
             after = private_bytes()
             if before is not None and after is not None:
-                # What was freed before is taken again: of a model that was replaced, less is seen
+                # A reopened model reuses freed memory, so that its growth looks too small
                 engine.bytes = max(1, engine.bytes, after - before)
             if self._memory is not None and engine.bytes > self._memory:
                 raise ArtifactError(
                     f"{model.name}: takes {in_megabytes(engine.bytes)}, but --memory is "
                     f"{in_megabytes(self._memory)}; raise it"
                 )
-            # Now that its size is known
+            # Again, now that its size is known
             self._make_room(model, engine.bytes)
         self._stats.count("loads_total")
         if self._tell is not None:
             self._tell(f"{model.name}: {in_megabytes(engine.bytes)}")
-        return made
+        return make_serving
 
     def _read(self, model: ServedModel) -> Callable[[Verb], Serving]:
-        """Opens the files of a model as they are at one moment."""
+        """Opens a model, and makes sure that its files did not change meanwhile."""
         engine, path = model.engine, model.path
         try:
             files = state_of(path)
@@ -400,17 +399,17 @@ class Service:
                     raise changing(model.name, path)
                 files = rested
                 model.check_kind()
-            made, found_hash = self._opened(model), hash_of(path)
+            make_serving, file_hash = self._open_model(model), hash_of(path)
         except UnusableModel:
             raise
         except ArtifactError as error:
             raise unusable(model.name, path, error) from None
         if state_of(path) != files:
             raise changing(model.name, path)
-        engine.files, engine.hash = files, found_hash
-        return made
+        engine.files, engine.hash = files, file_hash
+        return make_serving
 
-    def _opened(self, model: ServedModel) -> Callable[[Verb], Serving]:
+    def _open_model(self, model: ServedModel) -> Callable[[Verb], Serving]:
         from tformer_cli.kinds.opening import device_of, open_model
 
         options: dict[str, Any] = {
@@ -425,7 +424,7 @@ class Service:
             try:
                 return pack_model(model, open_model(model.path, verb, engine="compiled", **options))
             except UsageError:
-                pass  # only torch computes it
+                pass  # this model needs torch
         return pack_model(model, open_model(model.path, verb, **options))
 
     def _prepare_torch(self) -> None:
@@ -447,8 +446,8 @@ def _usual_threads() -> int:
     return default_threads()
 
 
-def _joined(first: Translation, second: Translation) -> Translation:
-    """Makes one translation of a text's and its translation's."""
+def _join_translations(first: Translation, second: Translation) -> Translation:
+    """Joins a translation and the translation of it into one."""
     return replace(
         second,
         source=first.source,
@@ -460,7 +459,7 @@ def _joined(first: Translation, second: Translation) -> Translation:
     )
 
 
-async def _generated(answers: Answers) -> AsyncGenerator[Any]:
+async def _yield_results(answers: Answers) -> AsyncGenerator[Any]:
     async with aclosing(answers):
-        async for one in answers:
-            yield one
+        async for result in answers:
+            yield result

@@ -1,7 +1,7 @@
-"""Origins of pages and browser extensions that may use the service, as --allow-origin names them.
+"""Origins of web pages and browser extensions that may use the service (--allow-origin).
 
-A page has one such as `https://example.org`, an extension `moz-extension://ID`, and a program with
-a page of its own inside `tauri://localhost`, `app://obsidian.md` and the like.
+A page has an origin such as `https://example.org`, an extension `moz-extension://ID`, and a desktop
+program with an embedded page `tauri://localhost`, `app://obsidian.md` and the like.
 """
 
 import re
@@ -15,22 +15,22 @@ _ORIGIN = re.compile(
 )
 _USUAL_PORTS = {"http": ":80", "https": ":443"}
 ANY = ("*", "null")
-"""`null` is the origin of files, and of a frame that any page can make."""
+"""`null` is the origin of local files, and of frames that any page can create."""
 
 
 class Origins:
-    """The origins that are allowed."""
+    """The allowed origins."""
 
-    def __init__(self, given: Sequence[str] = (), *, asks_for_keys: bool = False) -> None:
-        """Reads the values of the option; any page may ask only where keys are asked for."""
+    def __init__(self, origins: Sequence[str] = (), *, asks_for_keys: bool = False) -> None:
+        """Parses the values of the option; only with keys may any page be allowed."""
         self._named: list[re.Pattern[str]] = []
         self._any: list[re.Pattern[str]] = []
-        for text in given:
+        for text in origins:
             pattern, is_any = parse_origin(text)
             if is_any and not asks_for_keys:
                 raise UsageError(
                     f'--allow-origin: "{visible(text, 100)}" lets in any page that is opened on '
-                    "this machine; name the origins, or ask for keys by --api-key-file"
+                    "this machine; name the origins, or require keys with --api-key-file"
                 )
             (self._any if is_any else self._named).append(pattern)
 
@@ -41,31 +41,31 @@ class Origins:
         return any(pattern.fullmatch(origin.lower()) for pattern in (*self._named, *self._any))
 
     def has_credentials(self, origin: str) -> bool:
-        """Returns whether a page may send cookies, such as those that a proxy asks for."""
+        """True if a page may send cookies, such as those that a proxy requires."""
         return any(pattern.fullmatch(origin.lower()) for pattern in self._named)
 
 
 def parse_origin(text: str) -> tuple[re.Pattern[str], bool]:
-    """Returns a pattern of origins, and whether any page of the web can have one of them."""
+    """Returns a pattern for origins, and whether any page on the web can match it."""
     if text in ANY:
         return re.compile(".+" if text == "*" else text), True
     shown = text.lower().removesuffix("/")
     scheme, separator, rest = shown.partition("://")
-    if not rest.isascii():  # as browsers write it
+    if not rest.isascii():  # browsers send Punycode
         try:
             rest = rest.encode("idna").decode()
         except UnicodeError:
             separator = ""
-    found = _ORIGIN.fullmatch(f"{scheme}{separator}{rest}")
-    if found is None:
+    match = _ORIGIN.fullmatch(f"{scheme}{separator}{rest}")
+    if match is None:
         raise UsageError(
             f'--allow-origin: "{visible(text, 100)}" is not an origin; write https://example.org '
             "or moz-extension://*, without a path"
         )
-    _, host, port = found.groups(default="")
+    _, host, port = match.groups(default="")
     domain = host.removeprefix("*.")
     is_wide = host == "*" or (host != domain and "." not in domain and domain != "localhost")
-    if port == _USUAL_PORTS.get(scheme):  # which browsers leave out
+    if port == _USUAL_PORTS.get(scheme):  # browsers omit it
         port = ""
     written = re.escape(f"{scheme}://{host}").replace(r"\*", r"[^/:@\s]+")
     written += r"(:\d+)?" if port == ":*" else port

@@ -1,8 +1,8 @@
-"""The files of the live page: the static page without data, and what makes it live.
+"""The files of the live page: the static page without data, and the modules that make it live.
 
-The static page's script is joined to one file here, too. As a module it hands out what the live
-parts, which are modules, import of it: they show answers by the views of stored ones.
-There is no build: what a checkout holds is what a browser reads.
+The scripts of the static page become one module, which exports the names that the live modules
+import: they show answers with the same views as stored pages. There is no build step: the browser
+gets the files as they are in the repository.
 """
 
 import re
@@ -20,23 +20,23 @@ _IMPORTED = re.compile(r'^import \{ (.*?) \} from "./parts.js";$', re.MULTILINE)
 
 
 class PageFile(NamedTuple):
-    """A file as it is sent."""
+    """A file, as sent to browsers."""
 
     content: bytes
     media_type: str
 
 
 def exports_of(modules: Iterable[str], *more: str) -> str:
-    """Writes which names the static page's script exports: those that modules import of it."""
-    # Not all that stands there: shortened, locals at the beginning of a line look alike
-    imported = [found for text in modules for found in _IMPORTED.findall(text)]
+    """Writes the export statement of the static page's script: the names that modules import."""
+    # Not all top-level names: in minified code, locals at the start of a line look the same
+    imported = [group for text in modules for group in _IMPORTED.findall(text)]
     names = {*more, *", ".join(imported).split(", ")}
     return f"export {{ {', '.join(sorted(names))} }};\n"
 
 
 @cache
 def page_files() -> Mapping[str, PageFile]:
-    """The files below ``/page/``, and the page itself by the name ""."""
+    """The files below ``/page/``, by name; the page itself has the name ""."""
     texts = {
         path.name: path.read_text(encoding="utf-8")
         for path in files("tformer_cli.serve").joinpath("page").iterdir()
@@ -44,10 +44,10 @@ def page_files() -> Mapping[str, PageFile]:
     }
     texts[STYLE] = page_style() + texts.pop("live.css")
     texts[PARTS] = f"{page_script()}\n{exports_of(texts.values())}"
-    found = {
+    assets = {
         name: PageFile(text.encode(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         for name, text in texts.items()
     }
-    # Relative, so that a proxy may put the service below a path
+    # Relative, so that a proxy can serve it below a path
     page = live_frame(TITLE, report_texts(), f"page/{STYLE}", f"page/{START}")
-    return {"": PageFile(page.encode(), "text/html; charset=utf-8"), **found}
+    return {"": PageFile(page.encode(), "text/html; charset=utf-8"), **assets}

@@ -1,7 +1,7 @@
-"""The word of a trusted proxy about a request: who asked, and by which address.
+"""Headers of trusted proxies: which client sent a request, and to which address.
 
-X-Forwarded-For, -Proto, -Host and -Prefix count from the addresses of --trust-proxy alone: anybody
-can send them.
+X-Forwarded-For, -Proto, -Host and -Prefix count only from the addresses of --trust-proxy, since any
+client can send them.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
     from tformer_cli.serve.hosts import Names
 
 THIS_MACHINE = ("127.0.0.0/8", "::1/128")
-"""Believed by default: what runs here could come from any of these addresses itself."""
+"""Trusted by default: a local program could use any of these addresses anyway."""
 NOBODY = "none"
 HOST, PREFIX = "tformer.host", "tformer.prefix"
-"""Keys of a scope: the host that the client asked, and the path below which it finds us."""
+"""Keys of a scope: the host that the client requested, and the path prefix it sees."""
 ENTRANCE = "entrance"
-"""Path of who asked for the prefix alone; no client's path begins so."""
+"""Internal path of a request for the bare prefix; paths of clients begin with a slash."""
 _PREFIX = re.compile(r"(?:/[\w.~%-]+)+", re.ASCII)
 
 
-def trusted_networks(given: Sequence[str]) -> list[IPv4Network | IPv6Network]:
-    """Reads the values of --trust-proxy."""
-    found = []
-    for text in given or THIS_MACHINE:
-        if text == NOBODY and len(given) == 1:
+def trusted_networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Parses the values of --trust-proxy."""
+    networks = []
+    for text in addresses or THIS_MACHINE:
+        if text == NOBODY and len(addresses) == 1:
             return []
         try:
-            found.append(ip_network(text, strict=False))
+            networks.append(ip_network(text, strict=False))
         except ValueError:
             raise UsageError(
                 f'--trust-proxy: "{visible(text, 100)}" is not an address; write 10.0.0.7, '
                 f"10.0.0.0/8 or {NOBODY}"
             ) from None
-    return found
+    return networks
 
 
 def public_url(scope: Scope, path: str) -> str:
-    """Returns the address of a path as the client of a request can ask for it, in ASCII."""
+    """Returns the URL of a path as seen by the client of a request, in ASCII."""
     host = scope.get(HOST) or header_value(scope, b"host")
     return f"{scope['scheme']}://{host}{scope.get(PREFIX, '')}{quote(path)}"
 
 
 class ProxyHeaders:
-    """Stands before the application: believes proxies, and takes the prefix off the path."""
+    """Middleware that applies the headers of trusted proxies and strips the path prefix."""
 
     def __init__(
         self, app: ASGIApp, trusted: Sequence[str], names: Names, prefix: str = ""
     ) -> None:
-        """Takes the names that a host may have, and the prefix of --url-prefix."""
+        """Takes the allowed host names, and the prefix of --url-prefix."""
         self._app, self._names = app, names
         self._networks = trusted_networks(trusted)
         self._prefix = f"/{prefix.strip('/')}" if prefix else ""
@@ -79,42 +79,42 @@ class ProxyHeaders:
 
     def _is_trusted(self, address: str) -> bool:
         try:
-            found = ip_address(address)
-        except ValueError:  # of a socket that has none
+            ip = ip_address(address)
+        except ValueError:  # a socket without an address
             return False
-        found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in network for network in self._networks)
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        return any(ip in network for network in self._networks)
 
     def _forwarded_values(self, scope: Scope) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if client := self._client_address(header_value(scope, b"x-forwarded-for")):
-            found["client"] = (client, 0)
+            values["client"] = (client, 0)
         scheme = first_item(header_value(scope, b"x-forwarded-proto")).lower()
         if scheme in ("http", "https"):
-            found["scheme"] = scheme
+            values["scheme"] = scheme
         host = first_item(header_value(scope, b"x-forwarded-host"))
         if host and host_name(host) in self._names:
-            found[HOST] = host
+            values[HOST] = host
         prefix = first_item(header_value(scope, b"x-forwarded-prefix")).rstrip("/")
         if _PREFIX.fullmatch(prefix) and not {"..", "."} & {*prefix.split("/")}:
-            found[PREFIX] = prefix
-        return found
+            values[PREFIX] = prefix
+        return values
 
     def _client_address(self, forwarded: str) -> str:
-        """Returns the last address that is not a trusted proxy's; what is before it can be made up.
+        """Returns the last address that is not a trusted proxy; earlier ones can be forged.
 
-        It is empty if there is none.
+        Empty if there is none.
         """
-        found = ""
+        client = ""
         for text in reversed(forwarded.split(",")):
             address = strip_port(text.strip())
             try:
-                found = str(ip_address(address))
+                client = str(ip_address(address))
             except ValueError:
                 break
-            if not self._is_trusted(found):
+            if not self._is_trusted(client):
                 break
-        return found
+        return client
 
 
 def strip_port(address: str) -> str:
@@ -124,9 +124,9 @@ def strip_port(address: str) -> str:
 
 
 def header_value(scope: Scope, name: bytes) -> str:
-    """Returns a header; several of a name are one list."""
-    found = [value for key, value in scope["headers"] if key == name]
-    return b",".join(found).decode("latin-1")
+    """Returns the value of a header; repeated headers are joined into one list."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return b",".join(values).decode("latin-1")
 
 
 def first_item(text: str) -> str:

@@ -1,8 +1,8 @@
-"""The log of requests: a line of JSON for each, never with a key, and with texts only if asked.
+"""The request log: one line of JSON per request, never with a key, and with texts only on demand.
 
-A thread writes it, so that a disk that hangs holds up no answer; lines that it cannot take are
-counted and left out. A line is one write to the end of the file, of one process at a time. A file
-that was renamed or removed is made anew, so that programs that rotate logs need no signal.
+A thread writes it, so that a slow disk delays no answer; when its queue is full, lines are dropped
+and counted. Each line is one append, by one process at a time. A file that was renamed or removed
+is created again, so that log rotation needs no signal.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 STDERR = "-"
 MOST_WAITING = 10_000
-"""Lines that wait for a disk."""
+"""Maximum lines waiting for the disk."""
 LEFT = 499
-"""Status of a request whose client left before there was one, as nginx counts it."""
+"""Status of a request whose client left before the answer, as in nginx."""
 METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
 
 
@@ -47,7 +47,7 @@ class Entry:
     route: str = "other"
     models: dict[str, None] = field(default_factory=dict)
     texts: list[str] | None = None
-    """Texts that the models were given; None: not to be kept."""
+    """Texts given to models; None if they are not logged."""
     n_texts: int = 0
     n_characters: int = 0
     n_received: int = 0
@@ -55,8 +55,8 @@ class Entry:
     status: int = 0
 
     def line(self, began: float, seconds: float) -> bytes:
-        """Writes it as a line, in ASCII: whatever a client sent, it ends nowhere else."""
-        named: dict[str, object] = {
+        """Formats the entry as one line of ASCII, whatever the client sent."""
+        record: dict[str, object] = {
             "time": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
             "id": self.id,
             "client": self.client,
@@ -71,16 +71,16 @@ class Entry:
             "milliseconds": round(1000 * seconds, 1),
         }
         if self.texts is not None:
-            named["text"] = self.texts
-        return json.dumps(named).encode() + b"\n"
+            record["text"] = self.texts
+        return json.dumps(record).encode() + b"\n"
 
 
 ENTRY: ContextVar[Entry | None] = ContextVar("ENTRY", default=None)
-"""That of the request which is being answered."""
+"""Entry of the current request."""
 
 
 def note_model(name: str | Sequence[str], texts: Sequence[str] = ()) -> None:
-    """Notes a model that a request uses, or several, and the texts that it gets."""
+    """Records the models that a request uses, and the texts that they get."""
     entry = ENTRY.get()
     if entry is None:
         return
@@ -92,21 +92,21 @@ def note_model(name: str | Sequence[str], texts: Sequence[str] = ()) -> None:
 
 
 class RequestLog:
-    """A file, or stderr, that lines are appended to."""
+    """A log file, or stderr."""
 
     def __init__(self, path: Path, tell: Callable[[BaseException], None]) -> None:
-        """Takes how to tell the operator that it cannot be written; made before any fork."""
+        """Takes a function that reports write errors; create the log before any fork."""
         self._path, self._tell = path, tell
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
         self._descriptor: int | None = None
         self._problem = ""
-        # Of all processes: a pipe takes long lines in parts
+        # Shared by all processes: a pipe takes long lines in parts
         self._lock = tempfile.TemporaryFile()  # noqa: SIM115 - until `close`
         self.n_lost = 0
 
     def add(self, line: bytes) -> None:
-        if self._thread is None:  # in the process that writes: threads do not survive a fork
+        if self._thread is None:  # started here, since threads do not survive a fork
             self._thread = threading.Thread(target=self._run, name="tformer-log", daemon=True)
             self._thread.start()
         try:
@@ -115,7 +115,7 @@ class RequestLog:
             self.n_lost += 1
 
     def close(self, seconds: float = 2.0) -> None:
-        """Waits until all is written, but not for a disk that hangs."""
+        """Waits for pending lines, up to a time limit."""
         if self._thread is not None:
             with suppress(queue.Full):
                 self._waiting.put_nowait(None)
@@ -138,7 +138,7 @@ class RequestLog:
             except OSError as error:
                 self.n_lost += 1
                 reason = error.strerror or str(error)
-                if reason != self._problem:  # once, until it works again
+                if reason != self._problem:  # once per failure
                     self._problem = reason
                     words = f"--log: {self._path}: {reason.lower()}; lines are lost"
                     with suppress(OSError, ValueError):  # stderr may be gone, too
@@ -151,13 +151,13 @@ class RequestLog:
             try:
                 n_written += os.write(place, line[n_written:])
             except OSError:
-                # The next line must not continue it
+                # End the partial line
                 with suppress(OSError):
                     os.write(place, b"\n")
                 raise
 
     def _open(self) -> int:
-        """Returns where to write, opened anew if the file is another one by now."""
+        """Returns the file descriptor; reopens the file if it was replaced."""
         if str(self._path) == STDERR:
             return 2
         if self._descriptor is not None:
@@ -166,14 +166,14 @@ class RequestLog:
                     return self._descriptor
             os.close(self._descriptor)
             self._descriptor = None
-        # Without waiting: a pipe that nobody reads is an error at once
+        # Nonblocking: a pipe without a reader is an error at once
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
         self._descriptor = os.open(self._path, flags, 0o600)
         return self._descriptor
 
 
 class LogRequests:
-    """Stands before the application: names each request, and notes how it was answered."""
+    """Middleware that gives each request an id, and logs its answer."""
 
     def __init__(self, app: ASGIApp, log: RequestLog | None, *, has_text: bool = False) -> None:
         self._app, self._log, self._has_text = app, log, has_text

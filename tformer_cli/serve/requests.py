@@ -1,6 +1,6 @@
-"""Reading requests: fields from JSON, forms, multipart and the query; every number within limits.
+"""Parses requests: fields from JSON, forms, multipart and the query, with limits on numbers.
 
-A client's mistake raises `Refused`, which the application answers in the dialect of the route.
+Invalid requests raise `Refused`, which the application answers in the error format of the route.
 """
 
 import json
@@ -23,26 +23,26 @@ from tformer_cli.wording import with_short_quotes
 
 MOST_FIELDS = 100
 MOST_DEPTH = 20
-"""Of lists and objects in each other; a request needs three."""
+"""Maximum nesting of JSON; a request needs three levels."""
 JSON = ("application/json", "text/json")
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 UNNAMED = ("", "text/plain", FORM)
-"""Types that programs put on a body by themselves: JSON is told by its first character, with which
-no form begins."""
+"""Default types of HTTP clients: with these, a body that begins with { counts as JSON, as no form
+begins with it."""
 _CHARSETS = re.compile(
     r"utf-?8|us-ascii|iso-?8859-?(?:[1-9]|1[013-6])|latin-?[1-9]"
     r"|(?:windows-|cp)(?:125[0-8]|874|932|936|949|950)|koi8-[ru]|macintosh|shift[_-]jis|sjis"
     r"|euc-(?:jp|kr)|iso-2022-jp|gb2312|gbk|gb18030|big5(?:-hkscs)?|tis-620"
 )
-"""Those of forms; not every codec of Python, of which some are slow, and some no charset."""
+"""Charsets of forms; some other codecs of Python are slow, or not charsets."""
 _UNICODE = re.compile(r"(?:utf-?(?:8|(?:16|32)(?:[bl]e)?))?")
-"""Those of JSON, none named among them."""
+"""Charsets of JSON, including none."""
 _WESTERN = re.compile(r"us-ascii|iso-?8859-?1|latin-?1")
-"""Names under which browsers, and most programs, send Windows' characters, too."""
+"""Charsets that browsers and most programs treat as Windows-1252."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure
-    """A request that is answered with an error."""
+    """An error response to a request."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
 
 
 class Gone(Exception):  # noqa: N818 - of the client
-    """The client has left: there is no one to answer."""
+    """The client has left."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that came with a form."""
+    """An uploaded file."""
 
     name: str
     content: bytes
@@ -73,13 +73,13 @@ class Upload:
 
 @dataclass
 class Fields:
-    """Fields of a request, whatever they came as."""
+    """Fields of a request in any format."""
 
     values: dict[str, Any]
     files: dict[str, Upload] = field(default_factory=dict)
     is_form: bool = False
 
-    def get(self, name: str) -> Any:  # noqa: ANN401 - of any type of JSON
+    def get(self, name: str) -> Any:  # noqa: ANN401 - any JSON value
         return self.values.get(name)
 
     def text(self, name: str, default: str = "") -> str:
@@ -91,12 +91,12 @@ class Fields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Returns a list of texts, or one text as a list."""
+        """Returns a list of texts; a single text becomes a list."""
         value = self.values.get(name)
-        found = [value] if isinstance(value, str) else [] if value is None else value
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        items = [value] if isinstance(value, str) else [] if value is None else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise Refused(400, f"{name}: must be text or a list of texts", param=name)
-        return tuple(found)
+        return tuple(items)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         value = self.values.get(name)
@@ -109,7 +109,7 @@ class Fields:
         return value
 
     def integer(self, name: str, low: int, high: int) -> int | None:
-        """Returns a whole number within limits; None if it is not given."""
+        """Returns a whole number within limits; None if it is missing."""
         value = self._number(name, int)
         return value if value is None else int(_within(name, value, low, high))
 
@@ -121,19 +121,19 @@ class Fields:
         value = self.values.get(name)
         if value is None:
             return None
-        # Forms have only text; True is an int to Python, and 2.5 must not become 2
+        # Forms only have text; True is an int in Python, and 2.5 must not become 2
         with suppress(ValueError, OverflowError):
             if isinstance(value, str):
                 return kind(value)
             if isinstance(value, int | float) and value is not True and value is not False:
-                found = kind(value)
-                if found == value:
-                    return found
+                number = kind(value)
+                if number == value:
+                    return number
         word = "a whole number" if kind is int else "a number"
         raise Refused(400, f"{name}: must be {word}", param=name)
 
     def unknown(self, known: Sequence[str]) -> list[str]:
-        """Returns the names of fields that are none of those."""
+        """Returns the names of fields that are not in `known`."""
         return sorted(self.values.keys() - set(known))
 
 
@@ -144,7 +144,7 @@ def _within(name: str, value: float, low: float, high: float) -> float:
 
 
 async def read_fields(request: Request) -> Fields:
-    """Reads the fields of JSON, forms or the query; what the body has counts before the query."""
+    """Reads the fields of JSON, a form or the query; the body takes precedence over the query."""
     kind, charset = content_type(request), content_charset(request.headers.get("content-type", ""))
     query = _pairs(request.scope["query_string"], "")
     if kind == MULTIPART:
@@ -161,7 +161,7 @@ async def read_fields(request: Request) -> Fields:
 
 
 async def read_json(request: Request) -> Fields:
-    """Reads the fields of JSON and of nothing else: a form of another page cannot send it."""
+    """Reads the fields of JSON only, which a form on another site cannot send."""
     if not _is_json(content_type(request)):
         raise Refused(415, "send JSON, with Content-Type: application/json")
     charset = content_charset(request.headers["content-type"])
@@ -177,18 +177,18 @@ def _is_json(kind: str) -> bool:
 
 
 def content_charset(kind: str) -> str:
-    """Returns the charset that a Content-Type names, empty if none."""
+    """Returns the charset of a Content-Type; empty if it names none."""
     try:
-        found = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
+        charset = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
     except (ValueError, IndexError, LookupError):
         return ""
-    return found.strip().lower()
+    return charset.strip().lower()
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """Decodes the text of a form, or refuses it: what cannot be read is no text to translate."""
+    """Decodes the text of a form; refuses text that does not match its charset."""
     if charset and _CHARSETS.fullmatch(charset) is None:
-        raise Refused(415, f"charset={charset[:40]} is not read; send UTF-8")
+        raise Refused(415, f"charset={charset[:40]} is not supported; send UTF-8")
     name = "cp1252" if _WESTERN.fullmatch(charset) else charset.replace("windows-", "cp") or "utf-8"
     try:
         return data.decode(name)
@@ -207,22 +207,22 @@ async def whole_body(request: Request) -> bytes:
 
 
 def json_object(body: bytes, charset: str = "") -> dict[str, Any]:
-    """Reads an object of JSON; its texts can be written as UTF-8 again.
+    """Parses a JSON object; replaces lone surrogates, so that its texts can be encoded as UTF-8.
 
-    A mark at its beginning is skipped, and UTF-16 is known by its zeros, whatever its name.
+    Skips a byte order mark, and recognizes UTF-16 by its zeros, whatever the named charset.
     """
     try:
         if _UNICODE.fullmatch(charset):
             text = body.decode(json.detect_encoding(body))
         else:
             text = decode_text(body, charset)
-        found = json.loads(text, parse_constant=_refuse_constant)
-    # A number of a million digits is a ValueError, a million brackets a RecursionError
+        fields = json.loads(text, parse_constant=_refuse_constant)
+    # A million digits raise ValueError, a million brackets RecursionError
     except (ValueError, RecursionError):
         raise Refused(400, "Invalid JSON format") from None
-    if not isinstance(found, dict) or _is_deep(found):
+    if not isinstance(fields, dict) or _is_deep(fields):
         raise Refused(400, "Invalid JSON format")
-    return {str(name): _clean(value) for name, value in found.items()}
+    return {str(name): _clean(value) for name, value in fields.items()}
 
 
 def _refuse_constant(name: str) -> float:
@@ -233,55 +233,55 @@ def _is_deep(value: object, depth: int = 0) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner: Iterator[Any] = iter(value.values() if isinstance(value, dict) else value)
-    return depth > MOST_DEPTH or any(_is_deep(one, depth + 1) for one in inner)
+    return depth > MOST_DEPTH or any(_is_deep(item, depth + 1) for item in inner)
 
 
-def _clean(value: Any) -> Any:  # noqa: ANN401 - of any type of JSON
+def _clean(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, list):
-        return [_clean(one) for one in value]
+        return [_clean(item) for item in value]
     if isinstance(value, dict):
-        return {without_surrogates(name): _clean(one) for name, one in value.items()}
+        return {without_surrogates(name): _clean(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
         raise Refused(400, "Invalid JSON format")
     return value
 
 
 def _pairs(body: bytes, charset: str) -> dict[str, str]:
-    """Reads a urlencoded form; of several values the first counts, and a line ends in LF."""
-    # Not by `parse_qsl`, which decodes each escape by itself: of the bytes of a letter some may
-    # stand there as they are
+    """Parses a urlencoded form; the first of several values counts, and lines end in LF."""
+    # Not with `parse_qsl`, which decodes each escape separately: some bytes of a character may be
+    # unescaped
     parts = body.split(b"&", MOST_FIELDS)
     if len(parts) > MOST_FIELDS:
         raise Refused(400, f"more than {MOST_FIELDS} fields")
-    found = [
+    pairs = [
         [unquote_to_bytes(side.replace(b"+", b" ")) for side in (name, value)]
         for name, _, value in (part.partition(b"=") for part in parts if part)
     ]
-    charset = charset or charset_field([(name, value) for name, value in found])
+    charset = charset or charset_field([(name, value) for name, value in pairs])
     return {
         without_surrogates(decode_text(name, charset)): _unix_lines(decode_text(value, charset))
-        for name, value in reversed(found)
+        for name, value in reversed(pairs)
     }
 
 
 def charset_field(fields: Sequence[tuple[bytes, bytes]]) -> str:
-    """Returns what a form says in its field `_charset_`, which browsers fill in."""
-    named = dict(fields).get(b"_charset_", b"")
-    return named.decode("ascii", "replace").strip().lower()
+    """Returns the value of the form field `_charset_`, which browsers fill in."""
+    value = dict(fields).get(b"_charset_", b"")
+    return value.decode("ascii", "replace").strip().lower()
 
 
 def _unix_lines(text: str) -> str:
-    # Browsers send \r\n, whatever was typed
+    # Browsers always send \r\n
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 class CharsetParser(MultiPartParser):
-    """A reader of multipart that keeps the bytes of its fields, and the charset of each."""
+    """A multipart parser that keeps the bytes and the charset of each field."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - Starlette's
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - Starlette's
+        super().__init__(*arguments, **options)
         self.charsets: list[str] = []
 
     def on_headers_finished(self) -> None:
@@ -291,13 +291,13 @@ class CharsetParser(MultiPartParser):
 
 
 async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], dict[str, Upload]]:
-    given = request.headers["content-type"].encode("latin-1")
-    boundary = parse_options_header(given)[1].get(b"boundary", b"")
-    # As Latin-1, which gives the bytes back: Starlette would guess what is not in the charset
+    header = request.headers["content-type"].encode("latin-1")
+    boundary = parse_options_header(header)[1].get(b"boundary", b"")
+    # As Latin-1, which preserves the bytes; Starlette would guess invalid ones
     kind = f'{MULTIPART}; boundary="{boundary.decode("latin-1")}"; charset=latin-1'
-    named = {"content-type": kind} if boundary else {"content-type": MULTIPART}
-    parser = CharsetParser(Headers(named), request.stream(), max_files=1, max_fields=MOST_FIELDS)
-    # In memory: nothing of a client's is left on a disk
+    headers = {"content-type": kind} if boundary else {"content-type": MULTIPART}
+    parser = CharsetParser(Headers(headers), request.stream(), max_files=1, max_fields=MOST_FIELDS)
+    # In memory, so that no data of a client is left on disk
     parser.spool_max_size = FILE_BYTES + 1
     try:
         form = await parser.parse()
@@ -305,7 +305,7 @@ async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], di
         raise Gone from None
     except MultiPartException as error:
         raise Refused(400, f"the form cannot be read: {error.message}") from None
-    except (ValueError, IndexError, KeyError, LookupError):  # a parser's word on a strange boundary
+    except (ValueError, IndexError, KeyError, LookupError):  # an invalid boundary
         raise Refused(400, "the form cannot be read") from None
     items = [(name.encode("latin-1"), value) for name, value in form.multi_items()]
     texts = [(name, value.encode("latin-1")) for name, value in items if isinstance(value, str)]

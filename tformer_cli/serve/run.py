@@ -1,7 +1,7 @@
-"""Running the service: the listening socket, the workers, and an end that loses no request.
+"""Running the service: the listening socket, the workers, and a graceful shutdown.
 
-Workers are forked after the models are loaded, and so share the pages of their weights. All accept
-on one socket. SIGTERM and SIGINT let requests that are being answered end, for a bounded time.
+Workers are forked after the models are loaded, and so share the memory of the weights. All accept
+connections on one socket. After SIGTERM or SIGINT, current requests have limited time to finish.
 """
 
 import asyncio
@@ -35,49 +35,49 @@ from tformer_cli.serve.watching import UnusableModel
 
 HEADER_BYTES = 64 << 10
 STUCK_SECONDS = 60.0
-"""Seconds that a client may leave what was sent unread."""
+"""Seconds that a client may leave sent data unread."""
 LITTLE_BYTES = 4096
-"""Bytes of a request whose answer takes so little work that it may be for nobody."""
+"""Requests below this many bytes are cheap, even if the client has already left."""
 PATIENT_SECONDS, IMPATIENT_SECONDS = 0.3, 0.05
-"""Seconds after which a client that sends nothing more is asked whether it has left."""
+"""Seconds before checking whether a client that closed its sending side has left."""
 LINGER_SECONDS, LINGER_BYTES = 2.0, 64 << 20
-"""Seconds and bytes for which a refused client may go on sending."""
+"""Seconds and bytes that a refused client may continue to send."""
 CROWDED_SECONDS = 1.0
-"""Seconds that a header may take of who comes when all places are taken."""
+"""Seconds that a client may take to send its header when all places are taken."""
 MORE_CONNECTIONS = 16
-"""Connections that are told so, or have asked nothing yet, before one of these is ended."""
+"""Connections beyond the limit, kept open to be refused properly, before one is closed."""
 OTHER_FILES = 32
-"""Files besides connections that a service has open: models, pipes, what it just writes."""
+"""Open files besides connections: models, pipes, files being written."""
 BACKLOG = 512
 TICKS = 10
-"""Of uvicorn's in a second."""
+"""Ticks of uvicorn per second."""
 FASTEST_DEATH = 1.0
-"""Seconds that a worker lives at least; one that dies earlier will do so again."""
+"""A worker that lives shorter than this many seconds will probably die again."""
 MOST_DEATHS = 3
 HOPELESS = 3
-"""Status of a worker whose successor could not serve anything either."""
+"""Exit status of a worker that found no usable model; a new worker would not help."""
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end the service in order; the last one is left alone under nohup."""
+"""Signals that shut down the service gracefully; the last one is ignored under nohup."""
 TOGETHER_SECONDS = 0.2
-"""Seconds in which the same signal again is the first one, passed on by another program."""
+"""Within these seconds a repeated signal is the same one, passed on by another program."""
 
 
 class LingeringTransport:
-    """A connection that ends once its client has sent what it wanted to.
+    """A connection that closes only after its client has finished sending.
 
-    The system would tell a client that still sends of a broken connection, and most then never read
-    the answer that says why.
+    Closed earlier, a sending client would get a connection reset, and most clients would then never
+    read the answer.
     """
 
     def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
-        """Takes what says whether the client has not sent all of its request."""
+        """`has_more` returns True while the client has not sent its whole request."""
         self._transport = transport
         self._has_more: Callable[[], bool] = has_more
         self.left_bytes = LINGER_BYTES
         self.timer: asyncio.TimerHandle | None = None
-        """Set once nothing more is answered."""
+        """Set once the connection is closing."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the transport
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
@@ -94,25 +94,25 @@ class LingeringTransport:
             self._transport.resume_reading()
 
     def forget(self) -> None:
-        """Lets go of its protocol, whose memory then waits for no collection of cycles."""
+        """Drops the reference to the protocol, so that no cycle keeps its memory."""
         self._has_more = bool
         if self.timer is not None:
             self.timer.cancel()
 
     def skip(self, data: bytes) -> None:
-        """Throws away what is sent for nothing."""
+        """Discards data of a refused request."""
         self.left_bytes -= len(data)
         if self.left_bytes < 0:
             self._transport.abort()
 
 
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 or httptools
-    """HTTP for clients that send a whole header soon, and a short one."""
+    """HTTP with limits on the time and size of a request header."""
 
     _timer: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _leaving: asyncio.TimerHandle | None = None
-    """Set once the client sends nothing more: it has left, or only waits for its answer."""
+    """Set once the client closed its sending side: it has left, or waits for its answer."""
     _n_bytes = 0
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
@@ -121,16 +121,16 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
         n_more = len(self.connections) - most_connections()
         if n_more > 0:
             self.app_state: dict[str, Any] = {**self.app_state, IS_CROWDED: True}
-        if n_more > MORE_CONNECTIONS:  # each is a file, and who asks for /health needs one, too
+        if n_more > MORE_CONNECTIONS:  # each is an open file, and /health needs one, too
             self._make_room()
         self._wait()
 
     def _make_room(self) -> None:
-        """Ends a connection that has come without a place and asks nothing."""
-        for other in self.connections:
-            is_crowded = other is not self and IS_CROWDED in other.app_state
-            if is_crowded and not other._is_answering:
-                other.transport.abort()
+        """Closes an idle connection beyond the limit."""
+        for connection in self.connections:
+            is_crowded = connection is not self and IS_CROWDED in connection.app_state
+            if is_crowded and not connection._is_answering:
+                connection.transport.abort()
                 return
 
     def data_received(self, data: bytes) -> None:
@@ -142,13 +142,13 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
             self._stop_waiting()
             return
         self._n_bytes += len(data)
-        # httptools keeps all of a header without end
+        # httptools would buffer an endless header
         if self._n_bytes > HEADER_BYTES:
             self.transport.close()
         self._wait()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's, in plain text
-        """Answers what is not HTTP as all else that is wrong."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - plain text
+        """Answers invalid HTTP in the same format as other errors."""
         if self.cycle is not None and not self.cycle.response_complete:
             has_begun = self.cycle.response_started
             self.cycle.disconnected = True
@@ -157,13 +157,13 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
                 self.transport.abort()
                 return
         answer = plain_error(Refused(400, "the request is not HTTP"))
-        named = [*answer.raw_headers, *ENCODED_HEADERS, (b"connection", b"close")]
-        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(pair) for pair in named), b"", b""]
+        headers = [*answer.raw_headers, *ENCODED_HEADERS, (b"connection", b"close")]
+        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(pair) for pair in headers), b"", b""]
         self.transport.write(b"\r\n".join(lines) + bytes(answer.body))
         self.transport.close()
 
     def pause_writing(self) -> None:
-        """Begins to wait for a client that does not read; it must not hold a place for ever."""
+        """Starts a timeout for a client that does not read, so that it cannot hold its place."""
         super().pause_writing()
         self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
 
@@ -172,7 +172,7 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
         super().resume_writing()
 
     def eof_received(self) -> bool:
-        """Keeps the connection of a client that still waits, as `nc -N` does; else it ends."""
+        """Keeps the connection if the client, such as `nc -N`, still waits for an answer."""
         if self._is_answering and self._leaving is None:
             length = dict(self.cycle.scope["headers"]).get(b"content-length", b"0")
             is_small = length.isdigit() and int(length) < LITTLE_BYTES
@@ -183,23 +183,23 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     @property
     def _has_unread(self) -> bool:
-        """True if a request is answered of which the body has not come whole."""
+        """True if a request was answered before its whole body arrived."""
         cycle = self.cycle
         return cycle is not None and bool(cycle.response_complete and cycle.more_body)
 
     @property
     def _is_answering(self) -> bool:
-        """True while an answer to a whole request is awaited, or is being sent."""
+        """True while a complete request is being answered."""
         cycle = self.cycle
         return cycle is not None and not (cycle.response_complete or cycle.more_body)
 
     def _ask_whether_gone(self, *, is_first: bool = True) -> None:
-        """Ends the connection of a client that is not there: only then what is sent comes back."""
+        """Closes the connection if the client has left: sending to it then causes an error."""
         has_left = bool(
             self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         )
         if is_first and not (self.cycle.response_started or getattr(self, "pipeline", ())):
-            # Any client of this version ignores it before an answer; others cannot be asked
+            # HTTP/1.1 clients ignore an interim response; older ones cannot be probed
             if self.cycle.scope["http_version"] == "1.1":
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             else:
@@ -231,7 +231,7 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     def _wait(self) -> None:
         if self._timer is None:
-            # Who comes when all places are taken asks at once, or makes room
+            # When all places are taken, a client must send its request quickly
             seconds = CROWDED_SECONDS if IS_CROWDED in self.app_state else HEADER_SECONDS
             self._timer = self.loop.call_later(seconds, self.transport.close)
 
@@ -244,13 +244,13 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
 @cache
 def most_connections() -> int:
-    """Returns how many clients have a place, each of which is an open file."""
+    """Maximum number of client connections, given the limit on open files."""
     limit = soft_limit("RLIMIT_NOFILE")
     return CONNECTIONS if limit is None else min(CONNECTIONS, limit - OTHER_FILES)
 
 
 class _Reporter(logging.Handler):
-    """Reports errors of the event loop in one line each, such as too many open files, once."""
+    """Reports errors of the event loop, such as too many open files, in one line, once each."""
 
     _last: type[BaseException] | None = None
 
@@ -262,23 +262,23 @@ class _Reporter(logging.Handler):
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that admits nothing new once it is told to end."""
+    """A server that finishes current requests on shutdown and admits no new ones."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
         self._signals: dict[int, float] = {}
         self.fault: Exception | None = None
-        """Why it has ended, if nobody told it to."""
+        """The error that ended it, if no signal did."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Ctrl-C reaches workers, too; with their parent's SIGTERM it would be a second signal, at
-        # which uvicorn ends without an answer
+        # Ctrl-C also reaches workers; with the SIGTERM of their parent it would be a second signal,
+        # which makes uvicorn quit without answering
         if self._site.board is not None:
             if sig != signal.SIGINT:
                 self.should_exit = True
             return
-        # Whoever asks again does not want to wait
+        # A second signal means: do not wait
         before = self._signals.setdefault(sig, time.monotonic())
         if time.monotonic() - before > TOGETHER_SECONDS:
             self.force_exit = True
@@ -295,7 +295,7 @@ class DrainingServer(uvicorn.Server):
             signal.signal(signal.SIGHUP, self.handle_exit)
             try:
                 yield
-            finally:  # it is raised again when all is over
+            finally:  # it is raised again at the end
                 signal.signal(signal.SIGHUP, before)
 
     async def on_tick(self, counter: int) -> bool:
@@ -304,15 +304,15 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = self.should_exit or self.fault is not None
         if self._site.board is not None and counter % TICKS == 0:
             with suppress(OSError, ArtifactError):  # a full disk
-                _ = self._site.downloads.folder  # in which the board is
-                self._site.board.write(self._site.counted())
-            # A worker whose parent was killed has nobody left who could end it
+                _ = self._site.downloads.folder  # creates the folder of the board, if needed
+                self._site.board.write(self._site.metrics_text())
+            # If the parent was killed, nothing else would end this worker
             self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.is_draining = True
-        # A document has no lines in the queue between two windows, and is not lost for that
+        # Between two windows, a document has no lines in the queue, but must be finished
         documents = self._site.documents
         drained = asyncio.ensure_future(
             self._site.service.drain(DRAIN_SECONDS, lambda: bool(len(documents.in_work)))
@@ -331,28 +331,28 @@ class DrainingServer(uvicorn.Server):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Opens the socket that all workers accept on."""
+    """Opens the socket on which all workers accept connections."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
         raise UsageError(f"--host: {host} is not an address of this machine; omit it") from None
-    found = socket.socket(family, kind, protocol)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(address)
-        found.listen(BACKLOG)
+        listening.bind(address)
+        listening.listen(BACKLOG)
     except OSError as error:
-        found.close()
+        listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
                 f"--port: {port} is in use on {host}; choose another, or 0 for a free one"
             ) from None
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"--host, --port: {host}, {port}: {reason}; choose others") from None
-    found.setblocking(False)
-    return found
+    listening.setblocking(False)
+    return listening
 
 
 def url_of(listening: socket.socket) -> str:
@@ -361,14 +361,14 @@ def url_of(listening: socket.socket) -> str:
 
 
 def open_browser(url: str) -> None:
-    """Opens the page, which is sent as soon as somebody accepts on the socket."""
-    # In a thread: a browser in the terminal would hold up the service
+    """Opens the page, which loads once a worker accepts connections."""
+    # In a thread: a text browser would block the service
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 def serve_here(site: Site, listening: socket.socket) -> None:
-    """Serves in this process until a signal, which is raised again when all is answered."""
-    # Its lines are not ours, and its errors have tracebacks; what matters is reported by the app
+    """Serves in this process until a signal, which is raised again after shutdown."""
+    # Its messages have another style, and tracebacks; the app reports what matters
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "python_multipart.multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     logging.getLogger("asyncio").handlers = [_Reporter()]
@@ -392,7 +392,7 @@ def serve_here(site: Site, listening: socket.socket) -> None:
 
 
 class Workers:
-    """Processes that serve on one socket; one that dies is replaced."""
+    """Worker processes on one socket; a worker that dies is replaced."""
 
     def __init__(
         self,
@@ -401,7 +401,7 @@ class Workers:
         on_start: Callable[[], object],
         on_end: Callable[[int], object] = int,
     ) -> None:
-        """Takes what a worker does, and what the parent does once all are there or one ends."""
+        """Takes the work of a worker, and callbacks of the parent for start and end."""
         self._n_workers, self._serve = n_workers, serve
         self._on_start, self._on_end = on_start, on_end
         self._started: dict[int, float] = {}
@@ -409,10 +409,10 @@ class Workers:
         self._n_deaths = 0
 
     def run(self) -> None:
-        """Runs until a signal, and until all workers have ended."""
+        """Runs until a signal has ended all workers."""
         is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         handled = HANDLED[:-1] if is_ignored else HANDLED
-        before = {one: signal.signal(one, self._end) for one in handled}
+        before = {signum: signal.signal(signum, self._end) for signum in handled}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
@@ -422,21 +422,21 @@ class Workers:
                 pid, status = os.wait()
                 self._on_end(pid)
                 if os.waitstatus_to_exitcode(status) == HOPELESS and not self._signals:
-                    raise ArtifactError("")  # the worker has said what is wrong
+                    raise ArtifactError("")  # the worker has reported the error
                 lived = time.monotonic() - self._started.pop(pid, 0.0)
                 if not self._signals:
                     self._replace(lived)
         finally:
             signal.alarm(0)
             self._kill(signal.SIGKILL, None)
-            for one, handler in before.items():
-                signal.signal(one, handler)
-        # As if it had come now: the program ends by it, with the status of it
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+        # So that the program ends with the status of the signal
         signal.raise_signal(self._signals[0])
 
     def _start(self) -> None:
-        # A signal during the fork waits: the parent passes it on once it knows the process, and the
-        # worker must not handle it as the parent would
+        # Block signals during the fork: the parent must know the process to pass them on, and the
+        # worker must not run the handlers of the parent
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         if not self._signals:
             pid = os.fork()
@@ -448,8 +448,8 @@ class Workers:
     def _be_worker(self) -> NoReturn:
         status = 1
         try:
-            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-                signal.signal(one, signal.SIG_DFL)
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+                signal.signal(signum, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()
@@ -457,10 +457,10 @@ class Workers:
         except UnusableModel as error:
             report(error)
             status = HOPELESS
-        except Exception as error:  # noqa: BLE001 - the process ends here, whatever it was
+        except Exception as error:  # noqa: BLE001 - the process ends here
             report(error)
         finally:
-            # Not `sys.exit`: what the parent has to clean up is not ours
+            # Not `sys.exit`, which would run the cleanup of the parent
             sys.stderr.flush()
             os._exit(status)
 
@@ -472,7 +472,7 @@ class Workers:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
-        if len(self._signals) > 1:  # whoever asks again does not want to wait
+        if len(self._signals) > 1:  # a second signal means: do not wait
             self._kill(number, frame)
             return
         self._send(signal.SIGTERM)

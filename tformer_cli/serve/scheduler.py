@@ -1,14 +1,14 @@
-"""The order in which a model computes for many requests, so that each gets its share at once.
+"""The order in which a model computes for many requests, so that all make progress.
 
-A request is a row of units. Requests take turns by deficit round robin (Shreedhar & Varghese 1996):
-a turn is worth `QUANTUM` tokens, and what a request does not use it keeps for the next one. So a
-document does not hold up a sentence, and long sentences cost those who send them. Interactive
-requests come before bulk ones, which keep a quarter of what is computed while both wait. Each class
-has a queue of its own, and no client more than a share of it.
+A request is a sequence of units. Requests take turns by deficit round robin (Shreedhar & Varghese
+1996): a turn is worth `QUANTUM` tokens, and unused tokens carry over. So a document does not delay
+a sentence, and long sentences slow down only their sender. Interactive requests go before bulk
+ones, which get a quarter of the computation while both wait. Each class has its own queue, and a
+client may fill only a share of it.
 
-A batch never waits for more units, and is no longer than `BATCH_SECONDS` by the speed of the
-batches before. Nothing here computes or knows of HTTP; any thread may call, and only one, the
-engine, asks for batches.
+A batch never waits for more units, and should take at most `BATCH_SECONDS` at the speed of earlier
+batches. Nothing here computes or knows about HTTP; any thread may call, but only the engine asks
+for batches.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
 
 QUANTUM = 64
 """Source tokens of a turn, about two sentences."""
-# Where the kernels are fastest for each token: fewer read the weights for little, more leave the
-# nearest cache. Larger batches would make whoever comes next wait longer, too.
+# Here the kernels are fastest per token: smaller batches reread the weights too often, larger ones
+# overflow the cache, and delay the next request.
 BATCH_UNITS, BATCH_TOKENS = 16, 256
 BATCH_SECONDS = 0.03
 BULK_TURNS = 3
-"""Tokens of interactive requests for each one that bulk requests are owed, where both wait."""
+"""Tokens of interactive requests per token of bulk requests, while both wait."""
 FEW_UNITS = 3
-"""As many make a request interactive, unless it asks otherwise."""
+"""Up to this many units, a request is interactive by default."""
 MOST_TOKENS = 64 * 1024
-"""Tokens of all requests of a class that wait."""
+"""Maximum tokens in the queue of a class."""
 SHARE = 0.5
-"""Part of a queue that one client may fill."""
+"""Share of a queue that one client may fill."""
 MOST_COUNTED = 256
-"""Units of one request that count for the length of the queue: more delay nobody else."""
+"""Maximum units of one request that count as queue length: more do not delay others."""
 READY_UNITS = 2 * BATCH_UNITS
-"""Units of a request that are prepared ahead."""
+"""Units of a request prepared ahead."""
 OPEN_LINES = 128
-"""Lines of a request that are prepared but not yet taken by whoever asked, so that the results of a
-long document do not fill the memory."""
+"""Maximum lines of a request that are prepared but not yet fetched by the client: results of a long
+document must not fill the memory."""
 FORGETTING = 0.9
-"""Weight of all batches before in the mean speed, relative to the last one."""
+"""Weight of all earlier batches in the mean speed, relative to the last one."""
 CAUTION = 1.5
-"""Times the predicted wait that there must be time for."""
+"""Safety factor on the predicted wait."""
 ASSUMED_SPEED = 3000.0
-"""Tokens a second before anything was computed."""
+"""Tokens per second assumed before the first batch."""
 
 
 class Busy(TformerError):  # noqa: N818 - a state, not a failure
-    """Too much is waiting; the client may come back."""
+    """The queue is full; the client may retry."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Seconds until then, at least 1."""
+        """Seconds until a retry, at least 1."""
 
 
 class Draining(TformerError):  # noqa: N818 - a state, not a failure
-    """The service ends, and takes no requests."""
+    """The service is shutting down and takes no requests."""
 
 
 class Late(TformerError):  # noqa: N818 - an ordinary end
@@ -72,7 +72,7 @@ class Late(TformerError):  # noqa: N818 - an ordinary end
 
 
 class Sized(Protocol):
-    """A unit as far as the order of work is concerned."""
+    """A unit, as the scheduler sees it."""
 
     @property
     def tokens(self) -> int: ...
@@ -83,31 +83,31 @@ U = TypeVar("U", bound=Sized)
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Request(Generic[U]):
-    """A row of units that waits for its turns."""
+    """A sequence of units that waits for its turns."""
 
     is_interactive: bool
     deadline: float
-    """Moment of the clock until which all its units must be begun, or of a bulk one the first."""
+    """Clock time by which all units must have begun; for a bulk request, the first."""
     owner: Any = None
-    """Whoever gets the results; not looked at."""
+    """Receiver of the results; opaque to the scheduler."""
     client: Hashable = None
-    """Whoever asked, as far as is known; None: nobody whose share is limited."""
+    """Identity of the client; None if its share is not limited."""
     has_place: bool = False
-    """True of what was limited elsewhere, as documents are: it fills no queue."""
+    """True if limited elsewhere, as documents are: it does not count for a queue."""
     group: Hashable = None
-    """Units of one group may be in a batch."""
+    """Only units of the same group share a batch."""
     units: deque[U] = field(default_factory=deque)
     n_rest: int = 0
-    """Units that are not prepared yet, about."""
+    """Approximate number of units that are not prepared yet."""
     rest_tokens: int = 0
     ready_tokens: int = 0
     n_open: int = 0
-    """Lines that are prepared and not taken yet."""
+    """Lines prepared, but not fetched by the client yet."""
     deficit: int = 0
     has_turn: bool = False
     has_begun: bool = False
     is_over: bool = False
-    """True once nothing more of it is to be computed."""
+    """True once nothing is left to compute."""
 
     @property
     def n_left(self) -> int:
@@ -119,7 +119,7 @@ class Request(Generic[U]):
 
     @property
     def is_hungry(self) -> bool:
-        """True if its next units are to be prepared."""
+        """True if its next units should be prepared."""
         return self.n_rest > 0 and len(self.units) < READY_UNITS and self.n_open < OPEN_LINES
 
 
@@ -133,7 +133,7 @@ class Scheduler(Generic[U]):
         n_threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the most units of a class that may wait, and the threads that compute a batch."""
+        """Takes the queue limit of a class in units, and the number of computing threads."""
         self._max_queue = max_queue
         self._n_threads = n_threads
         self._clock = clock
@@ -141,14 +141,14 @@ class Scheduler(Generic[U]):
         self._interactive: deque[Request[U]] = deque()
         self._bulk: deque[Request[U]] = deque()
         self._owed = 0
-        """Tokens of interactive requests since bulk ones had theirs."""
+        """Tokens of interactive requests since the last bulk batch."""
         self._running = 0
-        """Tokens that are being computed."""
+        """Tokens in the current batch."""
         self._speed = self._pace = (ASSUMED_SPEED * BATCH_SECONDS, BATCH_SECONDS)
-        """Tokens and seconds of batches, without and with what is done between two of them."""
+        """Tokens and seconds of batches, without and with the time between batches."""
         self._sums: dict[object, float] = {}
-        """Of the requests that wait, until these change: who is refused must cost next to nothing,
-        or a flood of them would leave no time for those who were let in."""
+        """Cached sums over waiting requests, cleared when these change: refusing a request must be
+        cheap, or a flood of requests would leave no time for admitted ones."""
         self._is_draining = False
         self._is_awake = False
 
@@ -158,7 +158,7 @@ class Scheduler(Generic[U]):
         return tokens / seconds
 
     def _seconds(self, n_tokens: float) -> float:
-        """Predicts the seconds from taking tokens in until they are answered."""
+        """Predicts the seconds to answer a number of tokens."""
         tokens, seconds = self._pace
         return n_tokens * seconds / tokens
 
@@ -169,7 +169,7 @@ class Scheduler(Generic[U]):
 
     @property
     def n_requests(self) -> int:
-        """Requests of which something waits."""
+        """Number of waiting requests."""
         return len(self._interactive) + len(self._bulk)
 
     @property
@@ -187,9 +187,9 @@ class Scheduler(Generic[U]):
 
     @property
     def has_work(self) -> bool:
-        """True if something is to be prepared or computed."""
+        """True if something can be prepared or computed."""
         with self._changed:
-            return any(one.units or one.is_hungry for one in self._all())
+            return any(request.units or request.is_hungry for request in self._all())
 
     def admit(
         self,
@@ -203,9 +203,9 @@ class Scheduler(Generic[U]):
         has_place: bool = False,
         is_admitted: bool = False,
     ) -> Request[U]:
-        """Lets a request in, whose units `put` brings, or raises `Busy` or `Draining`.
+        """Admits a request, whose units follow by `put`, or raises `Busy` or `Draining`.
 
-        What continues another request is let in, whatever waits.
+        The continuation of an admitted request is always admitted.
         """
         if is_interactive is None:
             is_interactive = n_units <= FEW_UNITS
@@ -232,27 +232,29 @@ class Scheduler(Generic[U]):
 
     def _check_end(self) -> None:
         if self._is_draining:
-            raise Draining("the service is ending; ask another one")
+            raise Draining("the service is shutting down; try another one")
 
     def _check_room(self, client: Hashable, *, is_interactive: bool) -> None:
-        """Raises an error if a queue is full, or the share of a client in it."""
+        """Raises `Busy` if a queue, or the share of the client in it, is full."""
         ring = self._interactive if is_interactive else self._bulk
-        limits = [(client, SHARE, "too much of yours is waiting")] if client is not None else []
-        for whose, share, reason in (*limits, (None, 1.0, "too much is waiting")):
+        limits = (
+            [(client, SHARE, "too many of your requests are waiting")] if client is not None else []
+        )
+        for whose, share, reason in (*limits, (None, 1.0, "too many requests are waiting")):
             if self._is_filled(ring, whose, share):
-                wait = self._seconds(self._counted(ring, whose))
+                wait = self._seconds(self._tokens(ring, whose))
                 raise Busy(reason, max(1, math.ceil(wait)))
 
     def _check_wait(self, n_tokens: int, *, is_interactive: bool, deadline: float) -> None:
         wait = self._wait(n_tokens, is_interactive=is_interactive)
-        # Other programs may take the processor, and a promise is to be kept
+        # Other programs may slow us down, and admitted requests should be in time
         if CAUTION * wait > deadline - self._clock():
             seconds = max(1, math.ceil(wait))
-            raise Busy(f"it would wait {seconds} seconds, longer than it can", seconds)
+            raise Busy(f"it would wait {seconds} seconds, beyond its timeout", seconds)
 
     @property
     def is_full(self) -> bool:
-        """True if no interactive request is let in because of those that wait."""
+        """True if the interactive queue is full."""
         with self._changed:
             return self._is_filled(self._interactive)
 
@@ -261,30 +263,32 @@ class Scheduler(Generic[U]):
     ) -> bool:
         n_units = self._sum(
             ("units", ring is self._bulk, client),
-            (min(one.n_left, MOST_COUNTED) for one in self._waiting(ring, client)),
+            (min(request.n_left, MOST_COUNTED) for request in self._waiting(ring, client)),
         )
         return (
-            n_units >= share * self._max_queue or self._counted(ring, client) >= share * MOST_TOKENS
+            n_units >= share * self._max_queue or self._tokens(ring, client) >= share * MOST_TOKENS
         )
 
-    def _counted(self, ring: deque[Request[U]], client: Hashable = None) -> float:
+    def _tokens(self, ring: deque[Request[U]], client: Hashable = None) -> float:
         return self._sum(
             ("tokens", ring is self._bulk, client),
-            (min(one.tokens_left, MOST_TOKENS // 4) for one in self._waiting(ring, client)),
+            (min(request.tokens_left, MOST_TOKENS // 4) for request in self._waiting(ring, client)),
         )
 
     def _waiting(self, ring: deque[Request[U]], client: Hashable) -> Iterable[Request[U]]:
-        """Returns what fills a queue, of one client if it is named."""
+        """Returns the requests that count for a queue; with a client, only its own."""
         return (
-            one for one in ring if not one.has_place and (client is None or one.client == client)
+            request
+            for request in ring
+            if not request.has_place and (client is None or request.client == client)
         )
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
         """Predicts the seconds until a bulk request begins, or an interactive one ends.
 
-        While it has its turns the others have as many, so a document counts as little as it delays.
+        Requests take turns, so a long document counts only as much as it delays this request.
         """
-        # An interactive one is to end in time, a bulk one to begin
+        # The deadline is for the end of an interactive request, but the start of a bulk one
         own = (n_tokens if is_interactive else min(n_tokens, BATCH_TOKENS)) + QUANTUM
         ahead, bulk = (
             self._sum((place, own), (min(request.tokens_left, own) for request in ring))
@@ -302,12 +306,12 @@ class Scheduler(Generic[U]):
         yield from self._bulk
 
     def requests(self) -> list[Request[U]]:
-        """Returns all that wait."""
+        """Returns all waiting requests."""
         with self._changed:
             return list(self._all())
 
     def hungry(self) -> list[Request[U]]:
-        """Returns the requests whose next units are to be prepared, in the order of turns."""
+        """Returns the requests whose next units should be prepared, in the order of turns."""
         with self._changed:
             return [request for request in self._all() if request.is_hungry]
 
@@ -321,9 +325,9 @@ class Scheduler(Generic[U]):
         n_rest: int,
         rest_tokens: int,
     ) -> None:
-        """Brings units of so many lines of a request, and says what is not prepared yet."""
+        """Adds prepared units of `n_lines` lines of a request, and updates the rest."""
         with self._changed:
-            if request.is_over:  # meanwhile its client has left
+            if request.is_over:  # its client has left meanwhile
                 return
             self._sums.clear()
             added = list(units)
@@ -334,8 +338,8 @@ class Scheduler(Generic[U]):
             request.n_rest, request.rest_tokens = n_rest, rest_tokens
             self._end_if_done(request)
 
-    def taken(self, request: Request[U], n_lines: int = 1) -> None:
-        """Notes that results of lines were taken, so that there is room for others."""
+    def note_taken(self, request: Request[U], n_lines: int = 1) -> None:
+        """Notes that the client fetched the results of lines, which makes room for more."""
         with self._changed:
             was_hungry = request.is_hungry
             request.n_open -= n_lines
@@ -348,26 +352,26 @@ class Scheduler(Generic[U]):
             self._ring(request).remove(request)
 
     def overdue(self) -> list[Request[U]]:
-        """Removes and returns the requests that are over their deadline."""
+        """Removes and returns the requests past their deadline."""
         now = self._clock()
         with self._changed:
-            # A document that is being answered takes as long as it takes, and its client sees so
+            # A bulk request that has begun may take as long as it needs
             late = [
-                one
-                for one in self._all()
-                if one.deadline < now and (one.is_interactive or not one.has_begun)
+                request
+                for request in self._all()
+                if request.deadline < now and (request.is_interactive or not request.has_begun)
             ]
             for request in late:
                 self._remove(request)
         return late
 
     def cancel(self, request: Request[U]) -> bool:
-        """Removes a request; False if all of it was computed, or is being computed."""
+        """Removes a request; returns False if nothing of it was waiting."""
         with self._changed:
             if request.is_over:
                 return False
             self._remove(request)
-            self._changed.notify_all()  # whoever waits for an empty queue
+            self._changed.notify_all()  # wakes `wait_until_idle`
         return True
 
     def cancel_all(self) -> list[Request[U]]:
@@ -376,7 +380,7 @@ class Scheduler(Generic[U]):
             removed = list(self._all())
             for request in removed:
                 self._remove(request)
-            self._running = 0  # whoever drops all computes nothing more
+            self._running = 0  # the caller computes nothing more
             self._changed.notify_all()
         return removed
 
@@ -388,16 +392,16 @@ class Scheduler(Generic[U]):
         self._ring(request).remove(request)
 
     def next_batch(self) -> list[tuple[Request[U], U]]:
-        """Takes the units to compute next, all of one group; none if none is ready."""
+        """Takes the next units to compute, all of one group; empty if none is ready."""
         with self._changed:
             waiting = sum(request.ready_tokens for request in self._interactive)
             has_bulk = any(request.units for request in self._bulk)
             is_bulk = has_bulk and (not waiting or self._owed >= BULK_TURNS * BATCH_TOKENS)
-            # Where many wait, whoever comes next waits for a quarter of them anyway
+            # With a long queue, the next request waits anyway, so batches may be longer
             long = 0 if is_bulk else waiting // 4
             most = max(int(BATCH_SECONDS * self.tokens_per_second), long)
             most = min(most, BATCH_TOKENS) * self._n_threads
-            # Of one class: a sentence that somebody waits for is there sooner without bulk
+            # One class per batch: without bulk units, interactive ones finish sooner
             batch = self._batch(self._bulk if is_bulk else self._interactive, most)
             tokens = sum(unit.tokens for _, unit in batch)
             if is_bulk:
@@ -409,7 +413,7 @@ class Scheduler(Generic[U]):
         return batch
 
     def _batch(self, ring: deque[Request[U]], most: int) -> list[tuple[Request[U], U]]:
-        """Goes round until a batch is full, or nothing of its group is ready."""
+        """Gives turns until a batch is full, or no unit of its group is ready."""
         batch: list[tuple[Request[U], U]] = []
         room, most_units = most, BATCH_UNITS * self._n_threads
         passed: list[Request[U]] = []
@@ -423,7 +427,7 @@ class Scheduler(Generic[U]):
                 request.deficit += QUANTUM
             request.has_turn = True
             while request.units and request.units[0].tokens <= request.deficit:
-                # The first is computed however long it is
+                # The first unit always fits
                 if batch and (request.units[0].tokens > room or len(batch) == most_units):
                     break
                 unit = request.units.popleft()
@@ -440,18 +444,18 @@ class Scheduler(Generic[U]):
             elif request.units:
                 request.has_turn = False
                 ring.append(request)
-            else:  # who has nothing ready saves up nothing
+            else:  # without ready units, no deficit is saved
                 request.has_turn, request.deficit = False, 0
                 resting.append(request)
-        # Those of other settings were not due to this batch, so they keep their places
+        # Requests of other groups keep their places in the queue
         ring.extendleft(reversed(passed))
         ring.extend(resting)
         return batch
 
-    def done(self, seconds: float, since: float | None = None) -> None:
-        """Says how long the batch took that was being computed, and how long since the last one.
+    def finish_batch(self, seconds: float, since: float | None = None) -> None:
+        """Notes the duration of the current batch, and the time since the end of the last one.
 
-        The latter is the same if it is not given, and longer if what it computes was prepared.
+        `since` defaults to `seconds`, and is longer if units were prepared in between.
         """
         since = seconds if since is None else since
         with self._changed:
@@ -466,24 +470,24 @@ class Scheduler(Generic[U]):
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until there is something to do or `wake` was called; False: the time is over."""
+        """Waits until there is work or `wake` is called; returns False on timeout."""
         with self._changed:
-            found = self._changed.wait_for(lambda: self._is_awake or self.has_work, timeout)
+            is_due = self._changed.wait_for(lambda: self._is_awake or self.has_work, timeout)
             self._is_awake = False
-        return found
+        return is_due
 
     def wake(self) -> None:
-        """Ends a wait of the engine."""
+        """Wakes the engine."""
         with self._changed:
             self._is_awake = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Lets no more requests in; those that wait are computed."""
+        """Admits no more requests; waiting ones are still computed."""
         with self._changed:
             self._is_draining = True
 
     def wait_until_idle(self, timeout: float) -> bool:
-        """Waits until nothing waits or is computed; False: the time is over."""
+        """Waits until nothing is waiting or running; returns False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self.is_idle, timeout)

@@ -1,7 +1,7 @@
-"""Checks before every request: who asks from where, with which key, and how much at most.
+"""Checks on every request: host, origin, API key and size.
 
-The host's name comes first. A page anywhere can make its own name point to this machine (DNS
-rebinding), and the browser then takes us for the page's server; only the Host header tells.
+The host name comes first. Any web page can make its own name point to this machine (DNS rebinding),
+and the browser then takes us for the server of that page; only the Host header reveals it.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from tformer_cli.serve.requests import Refused
 from tformer_cli.serve.unpacking import Unpacker, unpacker_for
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - only for comparison
 FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
 NETWORK_BITS = 64
-"""Bits of an IPv6 address that tell clients apart: a client has all that begin alike."""
+"""Bits of an IPv6 address that identify a client, which usually has a whole /64 network."""
 IS_CROWDED = "tformer.is_crowded"
-"""Key of the state of connections that come when there are as many as may be."""
+"""Key in the state of connections beyond the limit."""
 HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
-"""Answered on any connection, and to load balancers that send no Host header, or an empty one."""
+"""Answered on any connection, and to load balancers without a Host header or with an empty one."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -53,10 +53,10 @@ HEADERS = (
     ("x-frame-options", "DENY"),
     ("cache-control", "no-store"),
 )
-"""Of every response, unless it has a header of that name itself."""
+"""Headers of every response that does not set them itself."""
 ENCODED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS]
 EXPOSED = "content-disposition, retry-after, x-request-id"
-"""Headers of answers that pages of other origins may read; clients look for them."""
+"""Response headers that pages of other origins may read."""
 PREFLIGHT = (
     ("access-control-allow-methods", "GET, HEAD, POST"),
     ("access-control-max-age", "600"),
@@ -64,25 +64,25 @@ PREFLIGHT = (
 )
 _HEADER_NAMES = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:\s*,\s*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
 PRIVATE = "private-network"
-"""The word by which a page of the web asks for a machine of a private network."""
+"""Suffix of the headers with which a public page asks for access to a private network."""
 
 
 def address_of(scope: Scope) -> str:
-    """Returns the address of a client, as far as clients are told apart by it."""
+    """Returns the address that identifies a client; for IPv6, its network."""
     address = str((scope.get("client") or ("",))[0])
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found), NETWORK_BITS), strict=False))
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((int(ip), NETWORK_BITS), strict=False))
     return address
 
 
 def allowed_names(settings: ServeSettings) -> Names:
-    """Returns the names of a machine that listens as the settings say."""
+    """Returns the host names under which clients may reach the service."""
     is_wildcard = settings.host in WILDCARDS
     bound = gethostname() if is_wildcard else settings.host
     bound = f"[{bound}]" if ":" in bound else bound
@@ -91,7 +91,7 @@ def allowed_names(settings: ServeSettings) -> Names:
 
 
 class Keys:
-    """Keys of clients; without any, no one is asked for one."""
+    """API keys of clients; without any, no key is required."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = [sha256(key.encode()).digest() for key in keys]
@@ -99,18 +99,18 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def accepts(self, given: str) -> bool:
-        """Compares a key with all of them, in a time that says nothing about any."""
-        digest = sha256(given.encode("utf-8", "surrogatepass")).digest()
-        found = False
-        for one in self._digests:
-            # No early end: it would tell which key begins alike
-            found |= hmac.compare_digest(one, digest)
-        return found
+    def accepts(self, key: str) -> bool:
+        """Checks a key in constant time, so that timing reveals nothing about the valid ones."""
+        digest = sha256(key.encode("utf-8", "surrogatepass")).digest()
+        is_known = False
+        for known_digest in self._digests:
+            # No early exit: its timing would reveal a match
+            is_known |= hmac.compare_digest(known_digest, digest)
+        return is_known
 
 
 def read_keys(file: Path | None) -> Keys:
-    """Reads keys, one a line; blank lines and those that begin with # are none."""
+    """Reads keys, one per line; skips blank lines and lines that begin with #."""
     if file is None:
         return Keys()
     try:
@@ -123,18 +123,20 @@ def read_keys(file: Path | None) -> Keys:
         ) from None
     keys = [line for line in lines if line and not line.startswith("#")]
     for number, key in enumerate(keys, 1):
-        if len(key) < SHORTEST_KEY:  # what is short is guessed
+        if len(key) < SHORTEST_KEY:  # short keys can be guessed
             raise DataError(
                 f"--api-key-file: key {number} of {file} has {len(key)} characters; make one of "
                 f"{SHORTEST_KEY} or more, such as by `openssl rand -hex 16`"
             )
     if not keys:
-        raise DataError(f"--api-key-file: {file} has no key; write one a line, or omit the option")
+        raise DataError(
+            f"--api-key-file: {file} has no key; write one per line, or omit the option"
+        )
     return Keys(keys)
 
 
 class Guard:
-    """Stands before the application: refuses, bounds what is read, and adds headers."""
+    """Middleware that refuses bad requests, limits bodies, and adds headers."""
 
     def __init__(
         self,
@@ -176,21 +178,21 @@ class Guard:
             await dialect_of(scope["path"])(error)(scope, receive, close_after(sending))
             return
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            named = preflight_headers(headers) if is_allowed else []
+            allowed = preflight_headers(headers) if is_allowed else []
             await close_after(sending)(
-                {"type": "http.response.start", "status": 204, "headers": named}
+                {"type": "http.response.start", "status": 204, "headers": allowed}
             )
             await sending({"type": "http.response.body", "body": b""})
             return
         scope = {**scope, BODY_IS_READ: asyncio.Event()}
-        await self._app(scope, self._bounded(scope, receive, unpacker), sending)
+        await self._app(scope, self._bound_body(scope, receive, unpacker), sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if _is_crowded(scope) and scope["path"] not in HEALTH_PATHS:
             again = {"retry-after": "1"}
-            raise Refused(503, "there are too many connections; ask again", headers=again)
+            raise Refused(503, "there are too many connections; try again", headers=again)
         hosts = headers.getlist("host")
-        # A browser, which is why the name counts, never omits it
+        # The check protects browsers, which always send a Host header
         is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
         if is_probe and hosts in ([], [""]):
             hosts = []
@@ -200,33 +202,33 @@ class Guard:
         hosts += filter(None, [scope.get(HOST)])
         is_own = any(_is_own(origin or "", host) for host in hosts)
         if origin is not None and origin not in self._origins and not is_own:
-            raise Refused(403, "pages of other origins may not ask; see --allow-origin")
+            raise Refused(403, "requests from other origins are refused; see --allow-origin")
         if headers.get("sec-fetch-site") == "cross-site" and (origin or "") not in self._origins:
-            # A link to the page is followed; anything else another site's page must not ask
+            # Other sites may link to the page, but send no other requests
             is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in (
                 "/",
                 ENTRANCE,
             )
             if not (is_link and scope["method"] in ("GET", "HEAD")):
-                raise Refused(403, "pages of other sites may not ask; see --allow-origin")
+                raise Refused(403, "requests from other sites are refused; see --allow-origin")
         if (length := headers.get("content-length")) is not None:
             if not (length.isascii() and length.isdigit()):
                 raise Refused(400, "Content-Length is not a number")
             if len(length) > len(str(FILE_BYTES)) or int(length) > largest_body(scope["path"]):
                 raise too_large(scope["path"])
 
-    def _bounded(self, scope: Scope, receive: Receive, unpacker: Unpacker | None) -> Receive:
-        """Counts the bytes of a body while it is read: a length may be left out or wrong.
+    def _bound_body(self, scope: Scope, receive: Receive, unpacker: Unpacker | None) -> Receive:
+        """Limits the bytes of a body while it is read, as Content-Length may be missing or wrong.
 
-        Of a packed one those that it has unpacked count as well.
+        For a compressed body, the decompressed bytes are limited, too.
         """
         loop = asyncio.get_running_loop()
         until, n_bytes, is_read = loop.time() + self._body_seconds, 0, False
         most = largest_body(scope["path"])
 
-        async def bounded() -> Message:
+        async def receive_bounded() -> Message:
             nonlocal n_bytes, is_read
-            if is_read:  # only the client's leaving is awaited now, however long that takes
+            if is_read:  # now only wait for the client to leave
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):
@@ -248,7 +250,7 @@ class Guard:
                     unpacker.end()
             return message
 
-        return bounded
+        return receive_bounded
 
     def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
         more = [*ENCODED_HEADERS]
@@ -262,11 +264,11 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                added = [one for one in more if one[0] not in given]
-                # Else a client's next request would meet a closed connection
+                names = {name for name, _ in message["headers"]}
+                added = [header for header in more if header[0] not in names]
+                # Announce the close, so that the client does not reuse the connection
                 last = ends or self._is_draining()
-                closing = [(b"connection", b"close")] if last and b"connection" not in given else []
+                closing = [(b"connection", b"close")] if last and b"connection" not in names else []
                 message = {**message, "headers": [*message["headers"], *added, *closing]}
             await send(message)
 
@@ -278,8 +280,8 @@ def _is_crowded(scope: Scope) -> bool:
 
 
 def _is_own(origin: str, host: str) -> bool:
-    """Returns whether an origin is that of our own page, through a proxy, too."""
-    # Without the scheme: behind a proxy the page has https, and we do not
+    """True if an origin is that of our own page, also through a proxy."""
+    # Ignore the scheme: a proxy may serve the page over https
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
@@ -295,18 +297,18 @@ def too_large(path: str) -> Refused:
 
 
 def preflight_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Answers what an allowed page may send: the headers that it asks for."""
-    named = list(PREFLIGHT)
-    asked = headers.get("access-control-request-headers", "")
-    if _HEADER_NAMES.fullmatch(asked):
-        named.append(("access-control-allow-headers", asked))
+    """Response headers of a preflight: allow the headers that the page asks for."""
+    allowed = list(PREFLIGHT)
+    requested = headers.get("access-control-request-headers", "")
+    if _HEADER_NAMES.fullmatch(requested):
+        allowed.append(("access-control-allow-headers", requested))
     if headers.get(f"access-control-request-{PRIVATE}") == "true":
-        named.append((f"access-control-allow-{PRIVATE}", "true"))
-    return [(name.encode(), value.encode()) for name, value in named]
+        allowed.append((f"access-control-allow-{PRIVATE}", "true"))
+    return [(name.encode(), value.encode()) for name, value in allowed]
 
 
 def close_after(send: Send) -> Send:
-    """Ends the connection with an answer, before which nothing of the body is read."""
+    """Closes the connection after an answer that does not read the body."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""A model of a service: its directory, the facts that requests ask for, and what opens it."""
+"""A model of a service: its directory, its facts, and how it is opened."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from tformer_cli.text.tokenizer import Tokenizer
 
 MEMORY_OF_FILE = 4
-"""Times the size of its weights that a model takes at most, as is assumed before it was opened."""
+"""Assumed memory of a model before it was opened, as a multiple of its weights file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """Facts of a model, opened or not."""
+    """Facts about a model, open or not."""
 
     name: str
     kind: TaskKind
     verbs: tuple[Verb, ...]
-    """Commands that it takes requests of."""
+    """Verbs that it supports."""
     source_language: str = ""
     target_language: str = ""
     languages: tuple[str, ...] = ()
-    """Codes of a model of many languages, each of which it reads and writes."""
+    """Codes of a multilingual model, each both source and target."""
     doubt: bool = False
-    """True if its translations can say how probably they are wrong."""
+    """True if it can estimate the probability that a translation is wrong."""
     state: State = "unloaded"
     bytes: int = 0
-    """Private memory that opening it took; 0: it was not opened yet, or the system does not say."""
+    """Private memory that opening it took; 0 if unknown or not opened yet."""
     hash: str = ""
     """The hash of its files, once it was opened."""
 
@@ -59,7 +59,7 @@ class ServedModel:
     def __init__(self, name: str, path: Path, config: ConfigFile) -> None:
         self.name, self.path, self.config = name, path, config
         self.kind = kind_named(config.task)
-        # Scores of pairs are of no service yet
+        # The service does not support scores of pairs
         self.verbs: tuple[Verb, ...] = tuple(verb for verb in self.kind.verbs if verb != "score")
         self.tokenizer: Tokenizer | None = None
         self.languages: tuple[str, ...] = ()
@@ -67,10 +67,10 @@ class ServedModel:
             tokenizer = read_tokenizer(path)
             self.languages = tokenizer.language_codes
             self.tokenizer = tokenizer if self.languages else None
-        # Of hundreds of languages every pair is asked for, to list them
+        # Sets, since listing hundreds of languages checks every pair
         self._codes = frozenset(self.languages)
         self._main_codes = frozenset(map(main_code, self.languages))
-        # By its file: a page asks before the model is opened
+        # From its file, as the page asks before the model is opened
         self.is_calibrated = False
         if (path / DOUBT).is_file():
             from tformer_cli.inspect.doubt import calibration_of
@@ -79,10 +79,10 @@ class ServedModel:
                 self.is_calibrated = bool(calibration_of(path, config.step))
         self.engine: Engine
         self.aligner: ref[Aligner] | None = None
-        """Reads what searches listened to, while the model is open."""
+        """Aligns words from recorded attention, while the model is open."""
 
     def check_kind(self) -> None:
-        """Refuses files of another kind or language: what the service offers stays the same."""
+        """Refuses files of another kind or language: the offer of the service stays fixed."""
         config = read_config(self.path)
         codes = self.languages and read_tokenizer(self.path).language_codes
         same = ("task", "source_language", "target_language")
@@ -90,19 +90,19 @@ class ServedModel:
             getattr(config, name) != getattr(self.config, name) for name in same
         ):
             raise ArtifactError(
-                f"{self.path}: is a model of another kind or language now; start the service again"
+                f"{self.path}: is a model of another kind or language now; restart the service"
             )
         self.config = config
 
     @property
     def assumed_bytes(self) -> int:
-        """Memory that opening it will take, as far as is known."""
+        """Estimate of the memory that opening it takes."""
         if self.engine.bytes:
             return self.engine.bytes
         try:
             return MEMORY_OF_FILE * (self.path / WEIGHTS).stat().st_size
         except OSError:
-            return 0  # opening it will say what is wrong
+            return 0  # opening it reports the error
 
     def info(self) -> ModelInfo:
         config, engine = self.config, self.engine
@@ -120,38 +120,38 @@ class ServedModel:
         )
 
     def translates(self, source: str, target: str, *, is_exact: bool) -> bool:
-        """Returns whether it translates from one language to another."""
+        """True if it translates from one language to another."""
         if "translate" not in self.verbs:
             return False
 
         own = (self.config.source_language, self.config.target_language)
-        codes, asked = self._codes, (source, target)
+        codes, pair = self._codes, (source, target)
         if not is_exact:
-            own, asked = (
+            own, pair = (
                 (main_code(own[0]), main_code(own[1])),
                 (main_code(source), main_code(target)),
             )
             codes = self._main_codes
-        return codes.issuperset(asked) if codes else own == asked
+        return codes.issuperset(pair) if codes else own == pair
 
 
 def pack_model(model: ServedModel, opened: Opened) -> Callable[[Verb], Serving]:
-    """Computes something, so that weights are packed: children of a fork share them.
+    """Runs a warm-up, so that weights are packed and forked children share them.
 
-    All but the output's, where a shortlist serves: what asks for all words packs them.
+    With a shortlist, the output weights are packed only when a request needs all words.
     """
     aligner = find_aligner(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
-    # Its file may be of other weights by now; what reads no alignment has no doubt either
+    # Its file may be stale by now; without alignment heads there is no doubt either
     model.is_calibrated = False
     doubter = None if aligner is None else find_doubter(model, opened)
 
     def serving(verb: Verb) -> Serving:
-        made = model.kind.serving(opened, verb)
-        # The engine drops this function with the model, and with it what aligns
-        if aligner is not None and isinstance(made, Translating):
-            made.heads, made.doubter = aligner.heads, doubter
-        return made
+        computation = model.kind.serving(opened, verb)
+        # The engine drops this function, and so the aligner, with the model
+        if aligner is not None and isinstance(computation, Translating):
+            computation.heads, computation.doubter = aligner.heads, doubter
+        return computation
 
     serving(model.verbs[0]).warm_up()
     return serving
@@ -162,12 +162,12 @@ def find_aligner(opened: Opened) -> Aligner | None:
 
     try:
         return Aligner(opened.directory)
-    except TformerError:  # all its heads are pruned, or those stored are
+    except TformerError:  # its alignment heads are pruned
         return None
 
 
 def find_doubter(model: ServedModel, opened: Opened) -> Doubter | None:
-    """Reads the calibration anew: it may have come since the service began."""
+    """Reads the calibration again, as it may be newer than the service."""
     from tformer_cli.inspect.doubt import Doubter
 
     with suppress(ArtifactError):
@@ -178,7 +178,7 @@ def find_doubter(model: ServedModel, opened: Opened) -> Doubter | None:
 
 
 def choose_languages(tokenizer: Tokenizer | None) -> dict[str, str]:
-    """Chooses languages to open a model of many with; each request names its own."""
+    """Chooses languages for opening a multilingual model; each request sets its own."""
     if tokenizer is None:
         return {}
     code = tokenizer.language_codes[0]

@@ -1,4 +1,4 @@
-"""A running service as its handlers see it, and the routes of requests to them."""
+"""A running service as its handlers see it, and the type of its routes."""
 
 import asyncio
 import re
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 Priority = Literal["interactive", "bulk"]
 Chunk = TypeVar("Chunk")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
 @dataclass
 class Client:
-    """Whoever sent a request, as far as limits are concerned: a key, or else an address."""
+    """The client of a request, for limits: identified by its key, or else its address."""
 
     name: str
 
 
 CLIENT: ContextVar[Client] = ContextVar("client")
-"""The client of the request that a task answers; unset where there is none."""
+"""The client of the current request; unset outside requests."""
 
 
 @dataclass(kw_only=True)
@@ -66,12 +66,12 @@ class Site:
     documents: Documents = field(default_factory=Documents)
     metrics: Metrics = field(default_factory=Metrics)
     board: Board | None = None
-    """Numbers of other workers; None: there are none."""
+    """Metrics shared by workers; None with a single process."""
     detector: Detector = field(default_factory=Detector)
     paths: Mapping[str, Path] = field(default_factory=dict)
-    """Directories of the models by their names, for the inspector."""
+    """Model directories by name, for the inspector."""
     inspector: Any = None
-    """Computes what needs torch, in a process of its own; None: nothing does."""
+    """Inspects models in a process with torch; None without torch."""
     is_draining: bool = False
     log: RequestLog | None = None
 
@@ -84,12 +84,12 @@ class Site:
         assert self.settings.suggestions is not None  # noqa: S101 - else none are accepted
         return SuggestionFile(self.settings.suggestions)
 
-    def check_key(self, request: Request, given: object = None) -> None:
-        """Refuses a request without a key, where keys are asked for."""
+    def check_key(self, request: Request, field_key: object = None) -> None:
+        """Refuses a request without a valid key, if keys are required."""
         if not self.keys:
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        key = token.strip() if scheme.lower() == "bearer" else given
+        key = token.strip() if scheme.lower() == "bearer" else field_key
         if not isinstance(key, str) or not key:
             raise Refused(401, NO_KEY, code="missing_api_key")
         if not self.keys.accepts(key):
@@ -98,7 +98,7 @@ class Site:
             client.name = f"key {sha256(key.encode()).hexdigest()}"
 
     def check_texts(self, texts: Sequence[str], where: str) -> None:
-        """Refuses more, or longer, texts than one request may have."""
+        """Refuses texts beyond the limits of one request."""
         if len(texts) > self.settings.max_texts:
             raise Refused(
                 400, f"{where}: has {len(texts)} texts, more than {self.settings.max_texts}"
@@ -109,50 +109,50 @@ class Site:
             raise Refused(400, f"{where}: has {longest} characters, more than {most}")
 
     def model(self, name: str, *verbs: "Verb") -> "ModelInfo":
-        """Finds a model by its name, or the only one for one of some verbs."""
-        found = [one for one in self.service.info() if not set(verbs).isdisjoint(one.verbs)]
+        """Finds a model by name, or the only model with one of the verbs."""
+        infos = [info for info in self.service.info() if not set(verbs).isdisjoint(info.verbs)]
         if name:
-            found = [one for one in found if one.name == name]
-        elif len(found) > 1:
-            names = ", ".join(one.name for one in found)
+            infos = [info for info in infos if info.name == name]
+        elif len(infos) > 1:
+            names = ", ".join(info.name for info in infos)
             raise Refused(400, f"model: is missing; there are {names}", param="model")
-        if not found:
+        if not infos:
             what = f'there is no model "{visible(name, 80)}"' if name else "there is no model"
             of = f" for {verbs[0]}" if len(verbs) == 1 else ""
             raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
-        note_model(found[0].name)
-        return found[0]
+        note_model(infos[0].name)
+        return infos[0]
 
     def deadline(self, fields: Fields) -> float:
-        """Returns the moment of `time.monotonic` until which a request must be answered."""
+        """Returns the `time.monotonic` time by which a request must be answered."""
         most = self.settings.timeout
-        asked = fields.integer("timeout_ms", 1, 3_600_000)
-        return time.monotonic() + (most if asked is None else min(asked / 1000, most))
+        milliseconds = fields.integer("timeout_ms", 1, 3_600_000)
+        return time.monotonic() + (most if milliseconds is None else min(milliseconds / 1000, most))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        # Few: they take the interpreter from the loop as long as they compute
+        # Few, since they block the event loop while they hold the interpreter lock
         return ThreadPoolExecutor(2, "tformer-apart")
 
     async def apart(
         self,
-        function: Callable[..., Made],
+        function: Callable[..., Result],
         *arguments: Any,  # noqa: ANN401
-        **named: Any,  # noqa: ANN401
-    ) -> Made:
-        """Computes in a thread what would hold up all connections, such as reading a document."""
-        work = partial(function, *arguments, **named)
+        **options: Any,  # noqa: ANN401
+    ) -> Result:
+        """Runs a function in a thread, so that it does not block the event loop."""
+        work = partial(function, *arguments, **options)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def share(self) -> Board:
-        """Makes what all workers use, before any is there."""
+        """Creates the board that all workers share, before they start."""
         self.board = Board(self.downloads.folder / "metrics")
         return self.board
 
-    def counted(self) -> str:
-        """Writes the numbers of this process."""
+    def metrics_text(self) -> str:
+        """Writes the metrics of this process."""
         documents: dict[Labels, float] = {(): len(self.documents.in_work)}
-        own = counter("tformer_documents", "Documents that are in work.", documents, "gauge")
+        own = counter("tformer_documents", "Documents in work.", documents, "gauge")
         return self.metrics.text(self.service.info(), self.service.stats) + "\n".join(own) + "\n"
 
     def results(
@@ -170,9 +170,9 @@ class Site:
         is_admitted: bool = False,
         versions: "Versions | None" = None,
     ) -> Results:
-        """Asks for the results of texts, in order; closing it early drops what has not begun.
+        """Requests the results of texts, in order; closing early drops units that have not begun.
 
-        Parts of the only text come first, as strings, if it is streamed.
+        If the only text is streamed, its parts come first, as strings.
         """
         note_model(name, texts)
         return self.service.submit(
@@ -192,21 +192,21 @@ class Site:
 
 
 def client_name() -> str | None:
-    """Names the client of the request that is answered."""
+    """Returns the name of the client of the current request."""
     client = CLIENT.get(None)
     return None if client is None else client.name
 
 
-async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
-    """Yields what is streamed, of which the first was awaited to know that there is an answer."""
+async def prepend(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+    """Yields a first chunk, which the caller has already awaited, and then the rest."""
     async with aclosing(rest):
         yield first
-        async for one in rest:
-            yield one
+        async for chunk in rest:
+            yield chunk
 
 
 def refusal(error: Exception) -> Refused:
-    """Turns an error into the answer that a client gets."""
+    """Turns an error into the response that the client gets."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, Busy):
@@ -221,15 +221,15 @@ def refusal(error: Exception) -> Refused:
     if isinstance(error, TooLargeError):
         return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
-        # The command line's words, in which fields are options
-        words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        # Written for the command line: turn options into fields
+        words = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
         return Refused(400, words)
     if isinstance(error, UnusableModel):
         if not error.is_known:
             report(error)
         wait = {"retry-after": "1"}
         return Refused(503, error.public, code="unavailable", headers=wait)
-    # Others are ours to know: they may name files of this machine
+    # Only for the operator: other messages may name local files
     report(error)
     if isinstance(error, OSError) and error.errno in FULL:
         return no_room()
@@ -248,7 +248,7 @@ def no_room() -> Refused:
 
 
 def report(error: BaseException) -> None:
-    """Says on stderr, in one line, what no client is told."""
+    """Reports an error on stderr, in one line; clients do not see it."""
     reason = str(error).partition("\n")[0]
     name = "" if isinstance(error, TformerError) else f"{type(error).__name__}: "
     sys.stderr.write(f"error: serve: {name}{visible(reason, LONGEST_REPORT)}\n")
@@ -263,10 +263,10 @@ Handler = Callable[[Site, Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Route:
-    """A path, what answers it, and how it says that something is wrong."""
+    """A path with its handler and its error format."""
 
     method: Literal["GET", "POST"]
     path: str
-    """Parts such as {name} are given to the handler as `request.path_params`."""
+    """The handler gets parts such as {name} as `request.path_params`."""
     handler: Handler
     error: Dialect = plain_error

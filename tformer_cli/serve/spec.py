@@ -1,4 +1,4 @@
-"""The description of LibreTranslate's API, in Swagger 2: by it programs know whom they speak to."""
+"""The description of LibreTranslate's API in Swagger 2, by which programs recognize the API."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.site import Route, Site
 
 NAME = "LibreTranslate"
-"""The title by which clients know whom they speak to; our own name stands next to it."""
+"""The title by which clients recognize the API; `x-server` has our own name."""
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),
@@ -19,15 +19,15 @@ _TEXT: Mapping[str, Any] = {"type": "string"}
 _NUMBER: Mapping[str, Any] = {"type": "number"}
 _YES_OR_NO: Mapping[str, Any] = {"type": "boolean"}
 _ERRORS = {
-    "400": "the request is wrong, or has no key where one is asked for",
-    "403": "the key is wrong, or pages of this origin may not ask",
+    "400": "the request is invalid, or lacks a required key",
+    "403": "the key is invalid, or the origin is not allowed",
     "413": "the body is too large",
     "415": "the body is neither JSON nor a form",
-    "429": "too much is waiting",
+    "429": "too many requests are waiting",
     "500": "the service failed",
-    "503": "the service ends, or the model cannot be used now",
-    "504": "it took too long",
-    "507": "there is no room to keep it",
+    "503": "the service is shutting down, or the model cannot be used now",
+    "504": "the request took too long",
+    "507": "there is no room to store it",
 }
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
@@ -61,26 +61,26 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def describe_field(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
-    """Describes a field of a form; those whose values are known list them."""
-    found: dict[str, Any] = {
+    """Describes a form field, with its values if they are known."""
+    parameter: dict[str, Any] = {
         "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
     }  # fmt: skip
     codes = site.languages.codes
     if name == "file":
-        found["type"] = name
+        parameter["type"] = name
     elif name in ("q", "s"):
-        found |= {"minLength": 1, "maxLength": site.settings.max_characters}
+        parameter |= {"minLength": 1, "maxLength": site.settings.max_characters}
     elif name == "alternatives":
-        found |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
+        parameter |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
     elif name == "format":
-        found |= {"enum": ["text", "html"], "default": "text"}
+        parameter |= {"enum": ["text", "html"], "default": "text"}
     elif name in ("source", "target"):
-        found["enum"] = ["auto", *codes] if name == "source" and detects else codes
-    return found
+        parameter["enum"] = ["auto", *codes] if name == "source" and detects else codes
+    return parameter
 
 
 def describe_routes(site: Site, routes: Sequence[Route], prefix: str) -> dict[str, Any]:
-    """Describes paths, with the fields and the answers of each."""
+    """Describes the fields and answers of each path."""
     paths: dict[str, Any] = {}
     error = {"$ref": "#/definitions/Error"}
     for route in routes:

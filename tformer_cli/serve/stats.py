@@ -1,4 +1,4 @@
-"""Counts of a service's engines, which metrics are written from."""
+"""Counts of a service's engines, the source of its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass
 class Histogram:
-    """Counts of values up to bounds; the last count is of those beyond."""
+    """Counts of values up to each bound; the last count is for values beyond."""
 
     bounds: Sequence[float] = SECONDS
     counts: list[int] = field(default_factory=list)
@@ -33,18 +33,18 @@ class Histogram:
 
 @dataclass
 class Stats:
-    """Numbers of all engines together, named as metrics are."""
+    """Totals over all engines, named like the metrics."""
 
     queue_requests: Mapping[str, int] = field(default_factory=dict)
-    """Requests that wait, by their class."""
+    """Waiting requests by class."""
     queue_tokens: int = 0
     cache_bytes: int = 0
     cache_hits_total: int = 0
     cache_misses_total: int = 0
     tokens_total: int = 0
-    """Source tokens that were computed."""
+    """Source tokens computed."""
     rejected_total: int = 0
-    """Requests that were not let in because too much was waiting."""
+    """Requests refused because the queue was full."""
     cancelled_late_total: int = 0
     cancelled_gone_total: int = 0
     loads_total: int = 0

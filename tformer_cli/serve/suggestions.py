@@ -1,4 +1,4 @@
-"""Better translations of users, appended to a file: each whole and on the disk, or not at all."""
+"""Better translations from users, appended to a file, each one completely or not at all."""
 
 import asyncio
 import errno
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 SECONDS = 5.0
-"""Seconds that a disk may take; whoever waits longer is refused."""
+"""Seconds that a write may take; slower ones are refused."""
 MOST_WRITERS = 8
-"""Suggestions that may wait for a disk, each in a thread, before others are refused at once."""
+"""Writes that may wait for the disk at once, each in a thread; more are refused."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a disk, or a user's share of it, that has no room."""
+"""Error numbers of a full disk or quota."""
 _LOCKED_SECONDS = 0.01
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-"""Not to wait for the reader of a pipe that has taken the file's place."""
+"""Nonblocking, in case a pipe without a reader has replaced the file."""
 
 
 class SuggestionFile:
-    """A file that lines are appended to without holding up the event loop."""
+    """A file to which lines are appended without blocking the event loop."""
 
     def __init__(self, path: Path, seconds: float = SECONDS) -> None:
         self._path, self._seconds = path, seconds
@@ -34,22 +34,22 @@ class SuggestionFile:
             raise _too_slow()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        # Whoever takes it first decides: the thread that the line stays, or we that it does not
+        # The first to take it decides: the thread keeps the line, or we drop it
         decision = threading.Lock()
 
         def write() -> None:
             error: OSError | None = None
             try:
                 append_line(self._path, line, self._seconds, lambda: decision.acquire(False))
-            except OSError as found:
-                error = found
+            except OSError as problem:
+                error = problem
             finally:
                 self._free.release()
-            # A loop that has ended has nobody who waits
+            # A closed loop has no waiting client
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_tell, done, error)
 
-        # Not of a pool: at its end the program would wait for a thread that a disk holds
+        # Not from a pool: at exit, the program would wait for a thread stuck on the disk
         threading.Thread(target=write, name="tformer-suggestion", daemon=True).start()
         try:
             async with asyncio.timeout(self._seconds):
@@ -64,8 +64,8 @@ def append_line(
 ) -> None:
     """Appends a line that ends in a newline; several processes may do so at once.
 
-    What was written of it is cut off again if not all is, or if it is not to stay after all. A last
-    line that a crash has left unfinished is ended before.
+    A partial write is truncated again, and so is a line that `stays` rejects. If a crash left an
+    unfinished last line, it is ended first.
     """
     file = os.open(path, _FLAGS, 0o600)
     try:
@@ -79,11 +79,11 @@ def append_line(
         try:
             while n_written < len(line):
                 n_written += os.write(file, line[n_written:])
-            os.fsync(file)  # some disks say only now that they are full
+            os.fsync(file)  # some disks report only now that they are full
             if not stays():
                 raise _too_slow()
         except OSError:
-            # Unless another program, which knows no lock, has written behind it
+            # Unless another program, without the lock, has appended since
             if n_written and os.fstat(file).st_size == size + n_written:
                 os.ftruncate(file, size)
             raise
@@ -92,7 +92,7 @@ def append_line(
 
 
 def _lock(file: int, until: float) -> None:
-    """Keeps other workers away; a file system without locks has a single one, as a rule."""
+    """Locks out other workers; without file locks, assumes a single worker."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Texts, pages and documents of requests, translated by whatever models lead to a language."""
+"""Translates the texts, pages and documents of requests."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from tformer_cli.serve.site import Priority, Site, client_name
 from tformer_cli.wording import is_blank
 
 LINKED_LINES = 32
-"""Lines that are aligned in one go, so that others do not wait for those of a document."""
+"""Lines aligned in one go, so that other requests need not wait for a whole document."""
 
 
 async def guess_language(
     site: Site, languages: Languages, texts: Sequence[str], target: str
 ) -> tuple[str, float]:
-    """Guesses the language of texts, among those that can be translated into another."""
+    """Guesses the language of texts among those with a model into the target."""
     codes = [code for code in languages.codes if languages.way(code, target) is not None]
     guesses = await site.apart(site.detector.guesses, "\n".join(texts), codes)
     if guesses:
@@ -31,7 +31,7 @@ async def guess_language(
 
 
 async def translate_pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> Reader:
-    """Translates texts of HTML, in which equal lines are sent once; long ones are documents."""
+    """Translates HTML texts, equal lines only once; treats long ones as documents."""
     contents = [text.encode(errors="replace") for text in texts]
     is_long = sum(map(len, contents)) > SHORT
     place = site.documents.in_work.place(client_name()) if is_long else nullcontext()
@@ -47,14 +47,14 @@ async def translate_pages(site: Site, way: Way, texts: Sequence[str], deadline: 
 async def translate_document(
     site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
 ) -> None:
-    """Translates what a reader hands out, a window of lines after the other."""
+    """Translates the lines of a reader, window by window."""
     options: dict[str, Any] = {"versions": {}}
     if is_long:
         options |= {"priority": "bulk", "has_place": True}
     lines = await reader.next([])
     while lines:
         answers = await translate_lines(site, way, lines, deadline, **options)
-        # As of any request that was begun in time, and has many lines
+        # From now on like any long request that has begun
         options["is_admitted"], deadline = True, math.inf
         lines = await reader.next(answers)
 
@@ -68,7 +68,7 @@ async def translate_lines(
     versions: Versions,
     **options: Any,  # noqa: ANN401 - of `Site.results`
 ) -> list[Answer]:
-    """Translates lines, with what goes together where that is needed."""
+    """Translates lines, with word links where they are needed."""
     texts = [line.text for line in lines]
     if not way.models or not texts:
         return [Answer(line.text, None if line.needs_links else ()) for line in lines]
@@ -79,23 +79,25 @@ async def translate_lines(
         **options,
     )  # fmt: skip
     async with aclosing(results):
-        found = [one async for one in results]
+        translations = [translation async for translation in results]
     links = dict[int, Any]()
-    known = (site.service.aligner(name, versions) for name in way.models)
-    aligners = [aligner for aligner in known if aligner is not None]
+    candidates = (site.service.aligner(name, versions) for name in way.models)
+    aligners = [aligner for aligner in candidates if aligner is not None]
     if needed and len(aligners) == len(way.models):
         codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
         source, target = (None if code is None else str(code) for code in codes)
         tokenizer = aligners[-1].tokenizer.for_languages(source, target)
-        # Without a second pass: the service does without torch
+        # Without a second pass, which would need torch
         for start in range(0, len(needed), LINKED_LINES):
             part = needed[start : start + LINKED_LINES]
-            heard = [found[n] for n in part]
-            made = await site.apart(links_of, aligners, heard, tokenizer=tokenizer, passes=False)
-            links |= zip(part, made, strict=True)
+            batch = [translations[n] for n in part]
+            batch_links = await site.apart(
+                links_of, aligners, batch, tokenizer=tokenizer, passes=False
+            )
+            links |= zip(part, batch_links, strict=True)
     return [
-        Answer(one.text, links.get(n) if line.needs_links else ())
-        for n, (line, one) in enumerate(zip(lines, found, strict=True))
+        Answer(translation.text, links.get(n) if line.needs_links else ())
+        for n, (line, translation) in enumerate(zip(lines, translations, strict=True))
     ]
 
 
@@ -107,45 +109,50 @@ async def translate_texts(
     deadline: float,
     priority: Priority | None = None,
 ) -> list[list[str]]:
-    """Translates texts line by line: the best translations of each, at least one."""
-    # Of a megabyte of texts this takes a while
+    """Translates texts line by line; returns up to `n_best` translations of each."""
+    # Splitting a megabyte of text takes a while
     is_long = sum(map(len, texts)) > SHORT
-    lines, wanted = await site.apart(cut_texts, texts) if is_long else cut_texts(texts)
-    found: Iterator[list[str]] = iter(())
-    if way.models and wanted:
+    lines, parts = await site.apart(cut_texts, texts) if is_long else cut_texts(texts)
+    ranked: Iterator[list[str]] = iter(())
+    if way.models and parts:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
         results = site.results(
-            way.models, "translate", wanted, settings=settings, priority=priority, deadline=deadline
+            way.models, "translate", parts, settings=settings, priority=priority, deadline=deadline
         )
         async with aclosing(results):
-            found = iter([[one.text for one in result.hypotheses] async for result in results])
-    return await site.apart(join_lines, lines, found) if is_long else join_lines(lines, found)
+            ranked = iter([[text.text for text in result.hypotheses] async for result in results])
+    return await site.apart(join_lines, lines, ranked) if is_long else join_lines(lines, ranked)
 
 
 def cut_texts(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
-    """Returns the lines of texts, and those of all texts that are translated, in one request."""
+    """Returns the lines of each text, and a flat list of the lines to translate."""
     lines = [text.split("\n") for text in texts]
-    return lines, [line.removesuffix("\r") for some in lines for line in some if has_words(line)]
+    return lines, [
+        line.removesuffix("\r") for text_lines in lines for line in text_lines if has_words(line)
+    ]
 
 
-def join_lines(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
-    """Puts the translations of lines in their places; returns the best ones of each text."""
+def join_lines(
+    lines: Sequence[Sequence[str]], translations: Iterator[list[str]]
+) -> list[list[str]]:
+    """Puts the translations of lines in place; returns the ranked translations of each text."""
     translated = [
-        [next(found, [line]) if has_words(line) else [line] for line in some] for some in lines
+        [next(translations, [line]) if has_words(line) else [line] for line in text_lines]
+        for text_lines in lines
     ]
     return [
-        [join_ranked(own, some, rank) for rank in range(max(map(len, some)))]
-        for own, some in zip(lines, translated, strict=True)
+        [join_ranked(text_lines, ranked, rank) for rank in range(max(map(len, ranked)))]
+        for text_lines, ranked in zip(lines, translated, strict=True)
     ]
 
 
-def join_ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> str:
-    """Joins the translations of lines; one with fewer alternatives than others has its last."""
-    chosen = [some[min(rank, len(some) - 1)] for some in found]
+def join_ranked(lines: Sequence[str], translations: Sequence[Sequence[str]], rank: int) -> str:
+    """Joins translations of one rank; a line with fewer alternatives uses its last."""
+    chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in translations]
     ends = ["\r" if line.endswith("\r") else "" for line in lines]
     return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
 
 
 def has_words(line: str) -> bool:
-    """Returns whether there is something to translate; emoji and spaces stay as they are."""
+    """True if a line has something to translate, not only emoji and spaces."""
     return any(c.isascii() or c.isalnum() for c in line if not is_blank(c))

@@ -1,8 +1,8 @@
-// From events to a sentence as the page has it, whose views then show what they show of stored ones.
+// Turns events into a sentence of the page, which the views of stored pages can show.
 
 import { nameHeads, unpacked, unpackedData } from "./parts.js";
 
-/** Makes a sentence of the events alignment and heads. */
+/** Makes a sentence from the events alignment and heads. */
 export function sentenceOf(heads, alignment) {
   /** @type {Sentence} */
   const one = {
@@ -19,7 +19,7 @@ export function sentenceOf(heads, alignment) {
     if (spans?.length) {
       const text = side === "source" ? heads.source : heads.text;
       const ofToken = alignment.tokens[side], pieces = heads[`${side}_pieces`];
-      // A word that the tokens spell otherwise, such as an unknown one, is no part of the text
+      // An unknown word, which its tokens spell differently, does not occur in the text
       const spelled = n => pieces.filter((_, token) => ofToken[token] === n).join("").replaceAll("▁", "");
       one[`${side}Words`] = { texts: spans.map(([start, end], n) => text.slice(start, end) || spelled(n)), ofToken };
     }
@@ -34,19 +34,19 @@ export function sentenceOf(heads, alignment) {
   return one;
 }
 
-/** Makes the tree of a search, as its tab draws it, of the event tree. */
+/** Makes the search tree that its tab draws from the event tree. */
 export function treeOf(event) {
   const nodes = event.steps.flatMap((step, depth) => step.map(node => ({ ...node, step: depth, logp: node.log_probability })));
   return { beamSize: event.beam_size, lengthPenalty: event.length_penalty, count: nodes.length, nodes, path: event.path };
 }
 
-/** Makes what the tab of the effects of heads reads of the event off. */
+/** Makes the data of the head effects tab from the event off. */
 export function effectsOf(event) {
   const effects = Object.fromEntries(event.heads.map((head, n) => [head, -event.delta[n] / event.n_tokens]));
   return { loss: event.loss, n_tokens: event.n_tokens, effects };
 }
 
-/** Unpacks the data of a view, as those that were put into a stored page are unpacked. */
+/** Unpacks the data of a view in the same way as stored pages do. */
 export function viewData(value) {
   return JSON.parse(JSON.stringify(value), (_, one) => unpackedData(one));
 }

@@ -1,7 +1,7 @@
-// Requests to the service this page came from, and the events that it answers with, line by line.
+// Requests to the service that sent this page, and its answers: events, line by line.
 
 /**
- * Asks and hands on each event as it comes; an error of the service is thrown with its words.
+ * Sends a request and passes on each event as it arrives; throws an error with the message of the service.
  *
  * @param {string} path
  * @param {Record<string, any>} body
@@ -15,7 +15,7 @@ export async function ask(path, body, { signal, onEvent }) {
   }
 }
 
-/** Lets a language model write, and hands on each piece of text as it comes. */
+/** Lets a language model write, and passes on each piece of text as it arrives. */
 export async function write(body, { signal, onText }) {
   for await (const line of lines(await post("v1/completions", { ...body, stream: true }, signal))) {
     const data = line.replace(/^data: ?/, "");
@@ -23,19 +23,19 @@ export async function write(body, { signal, onText }) {
   }
 }
 
-/** Asks for one answer. */
+/** Requests a single answer. */
 export async function answerOf(path, body, signal) {
   return (await post(path, body, signal)).json();
 }
 
-/** The models that are served. */
+/** The served models. */
 export async function servedModels() {
   const answer = await fetch("api/models", { headers: keyed() });
   if (!answer.ok) throw Object.assign(new Error(await problemOf(answer)), { wantsKey: answer.status === 401 || answer.status === 403 });
   return (await answer.json()).models;
 }
 
-/** Keeps a key for the requests of this tab; with the tab it is gone. */
+/** Keeps an API key for this tab, until the tab is closed. */
 export function keepKey(key) {
   sessionStorage.setItem("key", key);
 }
@@ -51,7 +51,7 @@ async function post(path, body, signal) {
   return answer;
 }
 
-/** What an answer that is no success says; each dialect has its own place for it. */
+/** The message of an error response; its place depends on the API. */
 async function problemOf(answer) {
   const text = await answer.text();
   try {

@@ -1,4 +1,4 @@
-// A field whose words can be pointed at: a text area, and behind it the same text as words.
+// A field whose words can be pointed at: a text area over a mirror with the same text as words.
 
 import { make } from "./parts.js";
 import { partsOf } from "./words.js";
@@ -6,9 +6,9 @@ import { partsOf } from "./words.js";
 /**
  * Makes a field.
  *
- * onInput() hears of typing, onPoint(n) of the word under the pointer or the caret, or null, onCaret(position) of where the caret was put.
- * Returns box, area, show({text, grey, changed, within}), and mark(name, numbers), which gives words a class. The spans grey and within
- * are of characters: what the model may still change, and the sentence that is looked into.
+ * Calls onInput() on typing, onPoint(n) with the word under the pointer or caret, or null, and onCaret(position) when the caret moves.
+ * Returns box, area, show({text, grey, changed, within}), and mark(name, numbers), which gives words a class. grey and within are
+ * character spans: text that the model may still change, and the inspected sentence.
  */
 export function makeEditor({ id, label, hint, onInput, onPoint, onCaret }) {
   const area = make("textarea", { id, rows: "1", dir: "auto", spellcheck: "false", autocomplete: "off", autocapitalize: "off", placeholder: hint });
@@ -18,7 +18,7 @@ export function makeEditor({ id, label, hint, onInput, onPoint, onCaret }) {
 
   function show({ text = area.value, grey: [greyFrom, greyTo] = [Infinity, Infinity], changed = new Set(), within: [from, to] = [0, Infinity] } = {}) {
     if (area.value !== text) {
-      const { selectionStart, selectionEnd } = area; // the caret stays where it was
+      const { selectionStart, selectionEnd } = area; // keep the caret in place
       area.value = text;
       if (document.activeElement === area) area.setSelectionRange(Math.min(selectionStart, text.length), Math.min(selectionEnd, text.length));
     }
@@ -31,7 +31,7 @@ export function makeEditor({ id, label, hint, onInput, onPoint, onCaret }) {
       const span = make("span", { class: `word${changed.has(part.word) ? " changed" : ""}${isAside ? " aside" : ""}` }, ...(cut ? inside : inside.slice(1)));
       words.push(span);
       return span;
-    }), "\u200b"); // a line that is empty is as high as others
+    }), "\u200b"); // gives an empty line its height
     pointed = null;
   }
 
@@ -41,7 +41,7 @@ export function makeEditor({ id, label, hint, onInput, onPoint, onCaret }) {
     onPoint(n);
   }
 
-  /** The word whose box holds a point of the window. */
+  /** The word at a point of the window. */
   function wordAt({ clientX: x, clientY: y }) {
     const n = words.findIndex(word => [...word.getClientRects()].some(one => x >= one.left && x <= one.right && y >= one.top && y <= one.bottom));
     return n < 0 ? null : n;

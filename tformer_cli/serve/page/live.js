@@ -1,4 +1,4 @@
-// The live page: what is typed is answered while one types, and can be looked into and changed.
+// The live page: answers while you type, and lets you inspect and change the answer.
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, keepKey, servedModels } from "./client.js";
@@ -9,14 +9,14 @@ import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, o
 
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
-const EVENTS = { search: "tree", next: "next", logits: "lens", flow: "flow", ablation: "off", image: "image" }; // what tabs show
+const EVENTS = { search: "tree", next: "next", logits: "lens", flow: "flow", ablation: "off", image: "image" }; // events that tabs show
 const ALL = ["compare", "report", "projector"];
 
-let sides = [], active = null, one = null; // one: the sentence that is looked into
-let coming = null; // the one after it, until what the open tab shows of it is there
-let switches = false; // whether a click on a head switches it off
+let sides = [], active = null, one = null; // one: the inspected sentence
+let coming = null; // the next sentence, until the data of the open tab arrives
+let switches = false; // true if a click on a head switches it off
 
-/** Does something that draws parts anew, and gives the focus back to what stands in the place of before. */
+/** Does something that redraws parts, and then restores the focus. */
 function keepingFocus(does) {
   const before = /** @type {HTMLElement} */ (document.activeElement), id = before?.id, head = before?.classList.contains("thumb") ? before.dataset.head : null;
   does();
@@ -31,12 +31,12 @@ const hears = {
     active = side;
     hears.chosen(side);
     elements(".side").forEach((box, n) => box.classList.toggle("active", n === side.number));
-    side.store.set({ settings: { ...side.store.get().settings } }); // asks anew, now for all there is to see
+    side.store.set({ settings: { ...side.store.get().settings } }); // sends a new request, now for all events
   },
   answered(side) {
     const { text, model } = side.store.get();
     if (side === sides[0] && !text.startsWith("data:")) {
-      // A link to the page opens the same text again; behind the #, it is sent to nobody
+      // A link to the page restores the text; the part after # is never sent
       Object.assign(state, { t: text, m: model.name });
       writeAddress();
     }
@@ -65,7 +65,7 @@ const hears = {
   },
   rested(side) {
     if (side !== active || !(coming ?? one)) return;
-    (coming ?? one).awaits.clear(); // what has not come does not come
+    (coming ?? one).awaits.clear(); // missing events will not arrive any more
     keepingFocus(coming ? adopt : showTabs);
   },
   inspected(side, event) {
@@ -76,7 +76,7 @@ const hears = {
   },
 };
 
-/** Takes the sentence of an answer; the one before stays until the open tab has something to show. */
+/** Takes the sentence of an answer; the previous one stays until the open tab has its data. */
 function take(sentence) {
   const isAlike = one?.task === sentence.task;
   sentence.off = active.store.get().off;
@@ -85,19 +85,19 @@ function take(sentence) {
   if (!isAlike || !(state.tab in EVENTS)) keepingFocus(adopt);
 }
 
-/** Shows the sentence that has come. */
+/** Shows the sentence that arrived. */
 function adopt() {
   one = coming;
   coming = null;
   data.model = one.model;
   data.sentences = [one];
-  document.body.classList.add("ready"); // before the first answer there is nothing to look into
+  document.body.classList.add("ready"); // before the first answer there is nothing to inspect
   openSentence();
   hears.parted(active);
   markOff();
 }
 
-/** Adds what comes after the heads, and draws the tab that shows it. */
+/** Adds an event that follows the heads, and draws its tab. */
 function add(event) {
   const its = coming ?? one;
   if (event.event === "tree") its.search = treeOf(event);
@@ -112,13 +112,13 @@ function add(event) {
   }
 }
 
-/** Lets tabs stay while what they show is on its way, so that none goes and comes with each key. */
+/** Keeps tabs visible while their data is on its way, so that they do not flicker with each key. */
 function keepTabs() {
   for (const tab of tabs) {
     if (!(tab.id in EVENTS)) continue;
     const { holds, show } = tab;
     tab.holds = sentence => holds(sentence) || Boolean(sentence.awaits?.has(tab.id));
-    tab.show = (panel, sentence) => holds(sentence) ? show(panel, sentence) : panel.append(make("p", { class: "waiting-tab" }, "Comes when the typing rests."));
+    tab.show = (panel, sentence) => holds(sentence) ? show(panel, sentence) : panel.append(make("p", { class: "waiting-tab" }, "Appears when you pause typing."));
   }
 }
 
@@ -157,14 +157,14 @@ function addSwitches() {
     byId("overview").classList.toggle("switching", wanted);
   };
   document.querySelector("#overview-panel .filter").append(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off)));
-  document.querySelector(".told").append(on); // beside the translation, which it changes
+  document.querySelector(".told").append(on); // next to the translation, which it changes
   whenHeadIsChosen(head => {
     if (switches) switchHead(head.id);
     return switches;
   });
 }
 
-/** Goes on from a hypothesis or a token: it becomes the prefix. */
+/** Continues from a hypothesis or a token, which becomes the prefix. */
 function goOnFrom(prefix) {
   active.store.set({ prefix });
   active.target.area.focus();
@@ -191,7 +191,7 @@ function compare() {
   byId("compare").setAttribute("aria-pressed", String(sides.length > 1));
 }
 
-/** Asks for the static report of what is shown, and hands it to the browser as a file. */
+/** Requests the static report of what is shown, and downloads it as a file. */
 async function report() {
   const { model, text, prefix, off } = active.store.get(), target = active.answer?.target.text;
   const isChanged = Boolean(prefix || off.size || active.sentences?.list.some(each => each.prefix)) && target;
@@ -215,10 +215,10 @@ function saveReport(html) {
 function projector() {
   const isLarge = document.documentElement.classList.toggle("projector");
   byId("projector").setAttribute("aria-pressed", String(isLarge));
-  if (one) showHead(); // figures take their width from the page
+  if (one) showHead(); // the width of figures depends on the page
 }
 
-/** Settings of the search, folded away. */
+/** Settings of the search, collapsed at first. */
 function searchSettings() {
   const number = (verbs, name, label, min, max, step) => {
     const input = make("input", { type: "number", id: name, min: String(min), max: String(max), step: String(step), placeholder: "model's" });
@@ -234,7 +234,7 @@ function searchSettings() {
     number("generate", "temperature", "Temperature", .1, 3, .1), number("generate", "top_p", "Top-p", .05, 1, .05), number("generate", "seed", "Seed", 0, 1e9, 1)));
 }
 
-/** A field for the key of a service that asks for one. */
+/** A field for the API key, if the service requires one. */
 function keyField() {
   const input = make("input", { type: "password", id: "key", autocomplete: "off" });
   input.addEventListener("keydown", event => {
@@ -246,7 +246,7 @@ function keyField() {
 }
 
 const ACTIONS = { compare, report, projector };
-const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save what is shown as a page that needs no service"], projector: ["Projector", "Large letters (p)"] };
+const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save this view as a page that works offline"], projector: ["Projector", "Large letters (p)"] };
 let served = [];
 
 async function begin() {
@@ -270,7 +270,7 @@ async function begin() {
   listen();
   addNextTab((position, piece) => {
     const text = [...one.targetPieces.slice(0, position), piece].join("").replaceAll("▁", " ").replace(/^ /, "");
-    if (piece.startsWith("<")) return; // a byte or an end has no text
+    if (piece.startsWith("<")) return; // byte and end tokens have no text
     if (active.verb() === "generate") active.setText(text);
     else if (active.verb() === "translate") goOnFrom(text);
   });
@@ -281,7 +281,7 @@ async function begin() {
   live.append(first.box);
   addSwitches();
   byId("sentence").addEventListener("change", () => active.choose(Number(byId("sentence").value)));
-  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words follow here."));
+  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words appear here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
   document.addEventListener("keydown", event => {

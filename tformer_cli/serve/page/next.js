@@ -1,30 +1,30 @@
-// The next word: the most probable tokens of a position, as temperature, top-k and top-p leave them.
-// The logits come once; what the sliders do is computed here.
+// The next word: the most probable tokens at a position, after temperature, top-k and top-p.
+// The logits arrive once; the sliders are applied here.
 
 import { addTab, bidi, card, clean, data, decimal, make, tabs } from "./parts.js";
 
 const SHOWN = 12;
-// A position of null follows the text: the end of one that is written on, else the beginning.
+// Position null follows the text: its end if the model continues it, else its beginning.
 const settings = { position: null, temperature: 1, k: 0, p: 1 };
-let redraw = () => {}; // draws the bars that are shown
+let redraw = () => {}; // draws the visible bars
 
-/** Shows the position of a word that is pointed at. */
+/** Shows the position of the word under the pointer. */
 export function showPosition(n) {
   settings.position = n;
   redraw();
 }
 
-/** The shares of the largest logits at a temperature; what all others have together is the last. */
+/** Probabilities of the largest logits at a temperature; the last is the sum of all others. */
 export function sharesOf({ top, rest }, temperature) {
   const scaled = top.map(([, logit]) => logit / temperature);
-  // Of the others only the sum at temperature 1 is known: at another it is a guess, and a small one.
+  // The sum of the others is known only at temperature 1: elsewhere it is a guess, but small.
   const others = rest === null ? -Infinity : rest / temperature;
   const most = Math.max(...scaled, others), parts = [...scaled, others].map(one => Math.exp(one - most));
   const total = parts.reduce((sum, one) => sum + one, 0);
   return parts.map(one => one / total);
 }
 
-/** For each of the largest whether sampling could choose it: one of the k first, which reach p together. */
+/** True for each token that sampling could choose: among the first k, and the first that reach p together. */
 export function keptOf(shares, k, p) {
   let sum = 0;
   return shares.slice(0, -1).map((share, n) => {
@@ -34,7 +34,7 @@ export function keptOf(shares, k, p) {
   });
 }
 
-/** Adds the tab; onTake(position, piece) hears of a token that is chosen in place of the model's. */
+/** Adds the tab; calls onTake(position, piece) when the user picks another token. */
 export function addNextTab(onTake) {
   addTab({
     id: "next",
@@ -56,18 +56,18 @@ export function addNextTab(onTake) {
         draw();
       });
       panel.append(card(data.model.n_decoder_layers ? "What comes next" : "What it could be", make("p", { class: "says" },
-        "The most probable at a position. A temperature below 1 sharpens the distribution, above 1 it flattens it; sampling draws among those that top-k and top-p leave, the filled bars.",
+        "The most probable tokens at a position. A temperature below 1 sharpens the distribution, above 1 it flattens it; sampling draws from the filled bars, which pass top-k and top-p.",
         data.model.n_decoder_layers ? " Click a bar to continue with that token." : ""),
         make("div", { class: "pick" }, make("label", {}, "Position ", chooser), slider("temperature", "Temperature", .1, 3, .1, draw), slider("k", "Top-k (0: all)", 0, 64, 1, draw), slider("p", "Top-p", .05, 1, .05, draw)), body));
       draw();
     },
   });
-  // Beside the tree of the search, which shows the same at every step
+  // Next to the search tree, which shows the same at every step
   const [tab] = tabs.splice(-1), after = tabs.findIndex(one => one.id === "search");
   tabs.splice(after + 1, 0, tab);
 }
 
-/** The token that a position predicts, or the gap or word that it is of. */
+/** The token that a position predicts, or its gap or word. */
 function nameOf(one, n) {
   const pieces = one.targetPieces.length ? one.targetPieces : one.views.logits?.positions?.map(position => position.piece) ?? [];
   return pieces[n] ?? "";

@@ -1,8 +1,8 @@
-// What is not a translation: labels of a text, of its words, of its gaps, and vectors.
+// Answers other than translations: labels of texts, words and gaps, and vectors.
 
 import { bidi, clean, decimal, make } from "./parts.js";
 
-/** The elements that show an answer. */
+/** Makes the elements that show an answer. */
 export function outputOf(event) {
   if (event.event === "classification") return [labelBars(event.probabilities ?? { [event.label]: event.probability })];
   if (event.event === "tags") return [taggedWords(event.words)];

@@ -1,8 +1,8 @@
-// A text of several sentences: each is translated, led by a prefix and looked into by itself.
+// A text of several sentences: each has its own translation, prefix and inspection.
 
 import { wordsOf } from "./words.js";
 
-/** Where each of some texts stands in a text that holds them in this order: [[start, end]], or null if it does not; of an empty one by the gap before it. */
+/** Spans [[start, end]] of texts that occur in this order in a whole, or null if they do not; an empty text is placed by the gap before it. */
 export function spansOf(texts, whole, gaps = []) {
   const spans = [];
   for (const [n, text] of texts.entries()) {
@@ -13,12 +13,12 @@ export function spansOf(texts, whole, gaps = []) {
   return spans;
 }
 
-/** The number of the span that a position is in; what stands between two is of the one before. */
+/** The number of the span at a position; a gap belongs to the span before it. */
 export function numberAt(spans, position) {
   return Math.max(0, spans.findLastIndex(([start]) => start <= position));
 }
 
-/** How many characters two texts have in common at their beginnings. */
+/** Length of the common prefix of two texts. */
 export function nCommon(a, b) {
   let n = 0;
   while (n < a.length && a[n] === b[n]) n++;
@@ -26,11 +26,11 @@ export function nCommon(a, b) {
 }
 
 /**
- * Makes the sentences of a text from its translation and the translation of each of them.
+ * Makes the sentences of a text from its translation and the translation of each sentence.
  *
  * found: for each sentence its text and its event; whole: the translation of all.
- * Returns null where they are no parts of it, else spans(which) and firstWord(which, n) of "source" or "target", target(), and list:
- * {source, free, answer, prefix}, free being the event of what the model writes without a prefix.
+ * Returns null if they are not parts of it, else spans(which) and firstWord(which, n) of "source" or "target", target(), and list:
+ * {source, free, answer, prefix}, where free is the event without a prefix.
  */
 export function makeSentences(text, found, whole) {
   const ofSource = spansOf(found.map(one => one.text), text), gaps = ofSource?.map(([start], n) => n ? start - ofSource[n - 1][1] : start);

@@ -1,4 +1,4 @@
-// One side of the page: a model, a text, its answer as it comes, and what is changed about it.
+// One side of the page: a model, a text, its answer as it arrives, and changes to it.
 
 import { ask, pause, write } from "./client.js";
 import { makeEditor } from "./editor.js";
@@ -9,9 +9,9 @@ import { byId, clean, decimal, make } from "./parts.js";
 import { changedWords, wordsOf } from "./words.js";
 
 const DEBOUNCE = 80, INSPECT_AFTER = 150, REST_AFTER = 500; // milliseconds after the last key
-const SAID_AFTER = 1000; // a screen reader hears the answer once the typing rests
-const LIKELY_WRONG = .5, UNLIKELY_WORD = .2; // as in lists and flags of the command
-const MOST_WRITTEN = 40; // tokens that a language model writes behind a text
+const SAID_AFTER = 1000; // a screen reader announces the answer once typing pauses
+const LIKELY_WRONG = .5, UNLIKELY_WORD = .2; // as in the lists and flags of the command
+const MOST_WRITTEN = 40; // tokens that a language model writes after a text
 const FIRST = ["alignment", "heads", "tree", "next"], THEN = ["lens", "flow", "off", "image"];
 const LABELS = {
   translate: ["Source", "Translation"], classify: ["Text", "Label"], tag: ["Text", "Labels"],
@@ -21,8 +21,8 @@ const LABELS = {
 /**
  * Makes a side.
  *
- * number: 0 or 1; models: those that are served; hears: {isActive, chosen, focused, answered, inspected, rested, pointed, parted}, each given the side.
- * Of a text of several sentences one is looked into; the prefix is that of its translation.
+ * number: 0 or 1; models: the served ones; hears: callbacks {isActive, chosen, focused, answered, inspected, rested, pointed, parted}, called with the side.
+ * In a text of several sentences, one is inspected; the prefix belongs to its translation.
  */
 export function makeSide(number, models, hears) {
   const store = makeStore({ model: models[0], text: "", sentence: 0, prefix: "", off: new Set(), settings: {} });
@@ -30,7 +30,7 @@ export function makeSide(number, models, hears) {
   const target = makeEditor({ id: `target-${number}`, label: "Translation", hint: "The translation follows what you type", onInput: () => edited(), onPoint: n => point("target", n), onCaret: at => putCaret("target", at) });
   const output = make("div", { class: "output", tabindex: "-1" }), status = make("p", { class: "status" }), strip = make("div", { class: "probabilities", role: "img" });
   const hint = make("p", { class: "hint" });
-  const free = make("button", { type: "button", class: "free", hidden: "" }, "Let go of the prefix (Esc)");
+  const free = make("button", { type: "button", class: "free", hidden: "" }, "Clear the prefix (Esc)");
   const chooser = make("select", { id: `model-${number}`, "aria-label": "Model" }, ...models.map((one, n) => make("option", { value: String(n) }, one.name)));
   const file = make("input", { type: "file", id: `file-${number}`, accept: "image/*", "aria-label": "Image" });
   const picture = make("img", { class: "picture-read", alt: "" });
@@ -40,7 +40,7 @@ export function makeSide(number, models, hears) {
   const side = { number, store, box, answer: null, alignment: null, free: null, sentences: null, other: null, source, target, setText, choose, show, tell, verb, asked: lookedInto };
   let timer = 0, controller = new AbortController(), saying = 0, asked = 0, isWaiting = false;
 
-  /** What is asked of the model: the first of its verbs. */
+  /** The verb of requests: the first supported verb of the model. */
   function verb() {
     return store.get().model.verbs.find(one => one in LABELS) ?? "translate";
   }
@@ -55,28 +55,28 @@ export function makeSide(number, models, hears) {
   }
 
   function typed() {
-    // What was changed about the sentence before is no wish about this one; heads stay off
+    // Changes to the previous sentence do not apply to this one; heads stay off
     store.set({ text: source.area.value.replace(/[\r\n]+/g, " "), prefix: "", sentence: sentenceAt("source", source.area.selectionEnd) });
   }
 
-  /** What is typed up to the caret is the prefix; the model goes on from there. */
+  /** The text up to the caret becomes the prefix; the model continues from there. */
   function edited() {
     const text = target.area.value, n = sentenceAt("target", nCommon(text, side.answer?.target.text ?? "")), [start] = spanOf("target", n);
     if (n !== store.get().sentence) choose(n);
     store.set({ prefix: text.slice(start, Math.max(start, target.area.selectionEnd)) });
   }
 
-  /** The sentence that a character is of, as far as is known. */
+  /** The sentence of a character, if known. */
   function sentenceAt(which, position) {
     return side.sentences ? numberAt(side.sentences.spans(which), position) : 0;
   }
 
-  /** Where a sentence stands in the text of a side: all of it where there is but one. */
+  /** The span of a sentence in the text of a side: the whole text if there is only one. */
   function spanOf(which, n = store.get().sentence) {
     return side.sentences?.spans(which)[n] ?? [0, Infinity];
   }
 
-  /** Looks into another sentence; also while the answer that tells how many there are is on its way. */
+  /** Inspects another sentence, even before the answer tells how many there are. */
   function choose(n) {
     if (n === store.get().sentence) return;
     side.alignment = null;
@@ -92,11 +92,11 @@ export function makeSide(number, models, hears) {
   store.subscribe(changed => {
     if (changed.has("model")) showModel();
     if (side.sentences && ["text", "model", "off", "settings"].some(name => changed.has(name))) {
-      side.sentences = null; // they were of another answer, and so was the prefix
+      side.sentences = null; // they, and the prefix, belong to another answer
       store.set({ prefix: "" });
     }
     free.hidden = !store.get().prefix;
-    hint.textContent = free.hidden ? "Point at a word. Or edit the translation: the model goes on from what you type." : "Tab takes a word, Ctrl+Enter all.";
+    hint.textContent = free.hidden ? "Point at a word, or edit the translation: the model continues from what you type." : "Tab accepts a word, Ctrl+Enter everything.";
     clearTimeout(timer);
     controller.abort();
     timer = setTimeout(run, DEBOUNCE);
@@ -107,19 +107,19 @@ export function makeSide(number, models, hears) {
     return {
       model: model.name, text, ...(sentence ? { sentence } : {}), ...(prefix ? { prefix } : {}), ...(off.size ? { heads_off: [...off] } : {}), ...(want.length ? { want } : {}),
       ...(verb() === "translate" ? { ...settings, ...(model.doubt ? { doubt: true } : {}) } : {}),
-      // What it writes is streamed already; here only its text is looked into
+      // The text was already streamed; here it is only inspected
       ...(verb() === "generate" ? { max_length: 1 } : {}),
       ...changes,
     };
   }
 
-  /** What is asked of the chosen sentence: with a prefix it goes alone, as that does not say which of several it belongs to. */
+  /** The request for the chosen sentence: with a prefix, only this sentence, as a prefix cannot name its sentence. */
   function ofSentence() {
     const one = side.sentences?.list[store.get().sentence];
     return one?.prefix ? { text: one.source, sentence: undefined } : {};
   }
 
-  /** The sentence that is looked into, and the search, as another request has them. */
+  /** The inspected sentence and the search settings, for another request. */
   function lookedInto() {
     const { model, text, sentence, settings } = store.get();
     const { beam_size, length_penalty } = settings, search = verb() === "translate" ? { beam_size, length_penalty } : {};
@@ -141,7 +141,7 @@ export function makeSide(number, models, hears) {
     isWaiting = true;
     let sentences = [];
     const onEvent = event => {
-      // A sentence that goes alone is translated again, as a part of nothing
+      // A sentence sent alone is translated again, without context
       if (signal.aborted || (side.sentences && event.event === "translation")) return;
       if (event.event === "heads") ({ sentences } = event);
       take(event);
@@ -151,7 +151,7 @@ export function makeSide(number, models, hears) {
       else if (side.sentences) await lead(signal);
       else await ask(path, request([]), { signal, onEvent });
       await pause(INSPECT_AFTER - DEBOUNCE, signal);
-      // Of the side that is not looked into only which words go together
+      // The inactive side needs only the alignment
       await ask(path, request(hears.isActive(side) ? FIRST : ["alignment"], ofSentence()), { signal, onEvent });
       if (!side.sentences && await part(sentences, signal)) return;
       if (!hears.isActive(side)) return;
@@ -160,7 +160,7 @@ export function makeSide(number, models, hears) {
       if (!signal.aborted) hears.rested(side);
     } catch (error) {
       if (signal.aborted) return;
-      // Since the page was loaded, the model may have been trained on: then it answers without doubts, as any other
+      // If the model was trained further since the page was loaded, it has no doubts any more
       if (model.doubt && error.message.startsWith("doubt:")) {
         model.doubt = false;
         return run();
@@ -169,17 +169,17 @@ export function makeSide(number, models, hears) {
     }
   }
 
-  /** Translates a sentence of several by itself; the service has just translated it, and remembers. */
+  /** Translates one of several sentences alone; the service has just cached it. */
   async function translated(text, changes, signal) {
     let found = null;
     await ask("api/translate", request([], { text, sentence: undefined, prefix: undefined, ...changes }), { signal, onEvent: event => event.event === "translation" && (found = event) });
     return found;
   }
 
-  /** Finds the sentences of the text that was answered; true if another one than was looked into is to be. */
+  /** Finds the sentences of the answered text; true if the inspected sentence changes. */
   async function part(texts, signal) {
     const { text, prefix, sentence } = store.get(), found = [];
-    // A text that was translated with a prefix may have been left whole
+    // A text translated with a prefix may not have been split
     if (texts.length > 1 && !prefix) for (const one of texts) found.push({ text: one, event: await translated(one, {}, signal) });
     if (signal.aborted) return true;
     if (found.length) side.sentences = makeSentences(text, found, side.answer.target.text);
@@ -194,10 +194,10 @@ export function makeSide(number, models, hears) {
     return store.get().sentence !== sentence;
   }
 
-  /** Goes on from the prefix of the chosen sentence; the others stay as they are. */
+  /** Continues from the prefix of the chosen sentence; the others stay unchanged. */
   async function lead(signal) {
     const { sentence, prefix } = store.get(), one = side.sentences.list[sentence];
-    if (!prefix) asked = performance.now() - side.spent; // nothing is asked
+    if (!prefix) asked = performance.now() - side.spent; // no request
     const found = prefix ? await translated(one.source, { prefix }, signal) : one.free;
     if (signal.aborted) return;
     Object.assign(one, { prefix, answer: found });
@@ -219,10 +219,10 @@ export function makeSide(number, models, hears) {
     say(written);
   }
 
-  /** Takes an event of the answer. */
+  /** Handles an event of the answer. */
   function take(event) {
     if (event.event === "translation") {
-      if (!isWaiting && side.answer?.target.text === event.target.text) return; // the same, with what was wanted besides
+      if (!isWaiting && side.answer?.target.text === event.target.text) return; // the same answer, with the other wanted events
       isWaiting = false;
       side.answer = event;
       side.alignment = null;
@@ -245,7 +245,7 @@ export function makeSide(number, models, hears) {
     } else if (event.event !== "done" && hears.isActive(side)) hears.inspected(side, event);
   }
 
-  /** Shows the translation: what is the model's own is grey, words that a change has brought about are underlined. */
+  /** Shows the translation: text by the model is grey, words affected by a change are underlined. */
   function show() {
     const { text, prefix, off, model } = store.get(), written = side.answer?.target.text;
     if (written === undefined) return;
@@ -263,7 +263,7 @@ export function makeSide(number, models, hears) {
     tell();
   }
 
-  /** How probable each word of the translation is, by its tokens: numbers, or null before that is known. */
+  /** Probability of each word of the translation, from its tokens; null if not known yet. */
   function probabilities() {
     const tokens = side.alignment?.tokens.target, answer = side.sentences?.list[store.get().sentence].answer ?? side.answer;
     const logs = answer?.hypotheses[0].token_log_probabilities;
@@ -275,7 +275,7 @@ export function makeSide(number, models, hears) {
     return sums.map(Math.exp);
   }
 
-  /** What the service doubts: numbers of improbable words, and sentences that are as probably wrong as not, each [doubt, first word, word after]. */
+  /** Doubts of the service: numbers of improbable words, and sentences that are probably wrong, each [doubt, first word, word after]. */
   function doubts() {
     /** @type {{words: Set<number>, sentences: number[][]}} */
     const found = { words: new Set(), sentences: [] };
@@ -283,14 +283,14 @@ export function makeSide(number, models, hears) {
     for (const event of side.sentences?.list.map(one => one.answer) ?? [side.answer]) {
       const { doubt, sentence_doubts: each = [], word_probabilities: words = [] } = event?.hypotheses[0] ?? {};
       words.forEach(([, p], n) => p < UNLIKELY_WORD && found.words.add(first + n));
-      // Of several that came together nobody says which word is whose; they come alone soon
+      // Of several sentences in one answer, the words are not assigned; each follows alone soon
       if (each.length === 1 && doubt >= LIKELY_WRONG) found.sentences.push([doubt, first, first + words.length]);
       first += words.length;
     }
     return found;
   }
 
-  /** The tooltip of a word of the translation. */
+  /** Tooltip of a word of the translation. */
   function doubtOf(n) {
     const { words, sentences } = doubts(), sentence = sentences.find(([, from, to]) => n >= from && n < to);
     return [...sentence ? [`Wrong with probability ${decimal(sentence[0], 2)}.`] : [], ...words.has(n) ? ["The model finds this word improbable."] : []].join(" ");
@@ -300,10 +300,10 @@ export function makeSide(number, models, hears) {
     const found = side.answer && probabilities(), words = side.answer ? wordsOf(side.answer.target.text.slice(...spanOf("target"))) : [];
     strip.replaceChildren(...found && found.length === words.length ? found.map((p, n) => make("span", { title: `${words[n]}: ${decimal(p, 2)}`, style: `flex-grow:${words[n].length};background:color-mix(in srgb, var(--cross) ${Math.round(100 * p)}%, var(--doubt))` })) : []);
     const least = found?.length ? found.indexOf(Math.min(...found)) : -1;
-    strip.setAttribute("aria-label", least < 0 ? "Probability of each word" : `Probability of each word; the least is ${words[least]}, ${decimal(found[least], 2)}`);
+    strip.setAttribute("aria-label", least < 0 ? "Probability of each word" : `Probability of each word; the lowest is ${words[least]}, ${decimal(found[least], 2)}`);
   }
 
-  /** Marks a word and those that go with it, and says what is known of it. */
+  /** Marks a word and the words aligned with it, and shows its details. */
   function point(which, n) {
     const { sentences } = side, { sentence } = store.get(), firsts = ["source", "target"].map(one => sentences?.firstWord(one, sentence) ?? 0);
     const links = (side.alignment?.links ?? []).map(link => link.map((word, n) => word + firsts[n])), place = which === "source" ? 0 : 1;
@@ -319,7 +319,7 @@ export function makeSide(number, models, hears) {
     const texts = [wordsOf(store.get().text), wordsOf(side.answer.target.text)], name = texts[place][n];
     const pairs = [...linked].map(one => texts[1 - place][one]).join(" ");
     const p = which === "target" ? probabilities()?.[n - firsts[1]] : undefined;
-    status.replaceChildren(make("b", {}, clean(name ?? "")), pairs ? ` ${which === "source" ? "→" : "←"} ` : links.length ? " goes with no word" : "", make("b", {}, clean(pairs)), p === undefined ? "" : `, probability ${decimal(p, 2)}`, ` · ${summary()}`);
+    status.replaceChildren(make("b", {}, clean(name ?? "")), pairs ? ` ${which === "source" ? "→" : "←"} ` : links.length ? " is not aligned" : "", make("b", {}, clean(pairs)), p === undefined ? "" : `, probability ${decimal(p, 2)}`, ` · ${summary()}`);
   }
 
   const summary = () => side.answer ? `score ${decimal(side.answer.hypotheses[0].score, 3)} · ${side.spent} ms` : "";
@@ -371,8 +371,8 @@ export function makeSide(number, models, hears) {
     const { prefix } = store.get(), written = target.area.value.slice(...spanOf("target"));
     if (event.key === "Escape" && prefix) store.set({ prefix: "" });
     else if (event.key === "Enter" && event.ctrlKey) store.set({ prefix: written });
-    else if (event.key === "Enter") { /* a translation has no line end */ }
-    // Only where something grey can be taken: else Tab goes on, as everywhere
+    else if (event.key === "Enter") { /* a translation has no line breaks */ }
+    // Only if there is grey text to accept; otherwise Tab moves the focus as usual
     else if (event.key === "Tab" && !event.shiftKey && prefix && prefix.length < written.length) {
       const [taken] = /^\s*\S+/.exec(written.slice(prefix.length)) ?? [written.slice(prefix.length)];
       store.set({ prefix: prefix + taken });

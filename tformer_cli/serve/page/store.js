@@ -1,9 +1,9 @@
-// What is chosen and typed, in one place: whoever shows something of it hears of changes.
+// The choices and texts of a side, in one place; subscribers are told of changes.
 
 /**
  * Makes a store of named values.
  *
- * Returns get(), set(changes), which tells the subscribers the names that changed, and subscribe(does).
+ * Returns get(), set(changes), which calls the subscribers with the changed names, and subscribe(does).
  */
 export function makeStore(values) {
   const subscribers = [];

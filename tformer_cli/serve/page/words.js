@@ -1,8 +1,8 @@
-// Words of a text, as the service counts them: what white space separates.
+// Words of a text, as the service counts them: separated by white space.
 
 const BLANKS = /([ \t\n\r\f\v]+)/;
 
-/** Cuts a text into words and blanks: [{text, at, word}], where word is a number or null. */
+/** Splits a text into words and blanks: [{text, at, word}], where word is a number or null. */
 export function partsOf(text) {
   let at = 0, n = 0;
   return text.split(BLANKS).filter(Boolean).map(part => {
@@ -14,7 +14,7 @@ export function partsOf(text) {
 
 export const wordsOf = text => text.split(BLANKS).filter(part => part && !BLANKS.test(part));
 
-/** The numbers of the words of a text that are not in the longest common subsequence with another. */
+/** Numbers of the words of a text that are not in the longest common subsequence with another text. */
 export function changedWords(text, other) {
   const a = wordsOf(text), b = wordsOf(other), width = b.length + 1;
   const lengths = new Uint16Array((a.length + 1) * width);
