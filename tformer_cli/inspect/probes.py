@@ -185,10 +185,10 @@ def interval(values: NDArray[np.float64], sentences: Integers, seed: int) -> tup
 MOST_LABELS = 32
 LONGEST_WORD, LAST_POSITION = 10, 16
 MEANINGS = {
-    "position": f"the token's place, of the first {LAST_POSITION}",
-    "previous": f"the token before, of the {MOST_LABELS} most frequent",
-    "next": f"the token after, of the {MOST_LABELS} most frequent",
-    "length": f"letters of the token's word, from {LONGEST_WORD} on alike",
+    "position": f"the token's position, among the first {LAST_POSITION}",
+    "previous": f"the token before, among the {MOST_LABELS} most frequent",
+    "next": f"the token after, among the {MOST_LABELS} most frequent",
+    "length": f"number of letters in the token's word, at most {LONGEST_WORD}",
     "label": "the label given to the word",
 }
 

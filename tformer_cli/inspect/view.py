@@ -121,8 +121,8 @@ class ReportOptions(CaptureOptions):
     ablation: Annotated[
         bool,
         Option(
-            help="Measure each sentence's loss without each head, and what causes a decision of "
-            "the model; slow for large models."
+            help="Measure each sentence's loss without each head, and find the causes of a "
+            "decision; slow for large models."
         ),
     ] = True
     tolerance: Annotated[
@@ -231,8 +231,7 @@ def check_gaps(sentence: HeadsRecord) -> None:
     """Makes sure that a text for a masked language model has a gap."""
     if sentence.lacks_gaps:
         raise DataError(
-            f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
-            "place of a word"
+            f"line {sentence.index + 1}: has no gap to fill; write [MASK] in place of a word"
         )
 
 

@@ -58,7 +58,7 @@ def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int,
 
 def signed_color(value: float, *, on_dark: bool = False) -> tuple[int, int, int]:
     """Gives the color of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
-    # those who see red and green alike distinguish orange and blue
+    # color-blind readers who confuse red and green distinguish orange and blue
     strength = SIGNED_STRENGTH * min(abs(value), 1.0)
     return color("dec" if value > 0 else "enc", strength, on_dark=on_dark)
 

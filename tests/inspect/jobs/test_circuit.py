@@ -108,8 +108,9 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
     (failed,), (refusing,) = record.failed, record.models
     assert (failed.model.name, refusing.model.name) == ("translate", "bert_classifier")
     assert re.match(
-        r"PAIRS: of 49 pairs translate decides 0 as they say, but a circuit needs 10 "
-        r"\(0 decided alike or otherwise, 49 refused, such as line 99: TARGET: \"godo\" is not in",
+        r"PAIRS: translate decides 0 of 49 pairs as they say, but a circuit needs 10 "
+        r"\(0 decided for one word or in reverse, "
+        r"49 refused, such as line 99: TARGET: \"godo\" is not in",
         failed.reason,
     )
     assert [s[:42] for s in refusing.refused] == ['line 99: TARGET: "godo" is not a label; th']
@@ -236,7 +237,7 @@ def test_the_command(zoo, tmp_path):
     text = output_of(
         *command[:2], "-", "--top", "1", "--format", "text", "-q", stdin=table.read_text()
     )
-    assert "heads by cause" in text
+    assert "heads by effect" in text
     assert "layers of each model" not in text
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SCHEMA = "tformer.ablation/2"
 LOSS = (
     "loss without it",
-    "By how much the loss of a target token rises, in nats, when this head alone is switched off",
+    "Rise of the loss of a target token, in nats, when only this head is switched off",
 )
 """Effect of switching a head off: its plain name and its meaning."""
 CHANCE = "ci95=interval p=p_value"  # What every difference is written with
@@ -443,7 +443,7 @@ class ModelCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
-    """A model directory with fewer heads, beside the one it was made from."""
+    """A model directory with fewer heads, next to the one it was made from."""
 
     directory: str
     removed: tuple[HeadId, ...]  # The heads that were taken out, by their names in the whole model

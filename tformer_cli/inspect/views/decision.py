@@ -35,13 +35,13 @@ SCHEMA = "tformer.decision/1"
 Method = Literal["zero", "mean", "resample", "patch", "direct", "edges", "gradients"]
 METHODS: tuple[Method, ...] = get_args(Method)
 EFFECTS = {
-    "zero": "the part computes nothing",
-    "mean": "its mean over positions",
-    "resample": "its values at random positions, the mean of 8 draws",
-    "patch": "what it computes in OTHER",
-    "back": "OTHER's own d with what it computes in SENTENCE",
-    "direct": "what it writes itself into d; all terms with the embedding and biases are d",
-    "estimate": "the first-order estimate of patch, or of zero",
+    "zero": "with its output set to 0",
+    "mean": "with its mean output over positions",
+    "resample": "with its output at random positions, the mean of 8 draws",
+    "patch": "with its output in OTHER",
+    "back": "of OTHER's d with its output in SENTENCE",
+    "direct": "its own term of d; with the embedding and biases, the terms sum to d",
+    "estimate": "a first-order estimate of patch, or of zero",
 }
 """Columns of effects and their meanings."""
 SHOWN = 0.1  # Smallest effect, in logits, for which a position is shown
@@ -152,8 +152,8 @@ class DecisionOptions:
     method: Annotated[
         tuple[Method, ...],
         Option(
-            help="Measure this: zero, mean, resample (ablation: a part computes nothing, its mean, "
-            "or its values at random positions), patch (its values in OTHER), direct (direct logit "
+            help="Measure this: zero, mean, resample (ablation: an output becomes 0, its mean, "
+            "or its value at random positions), patch (its value in OTHER), direct (direct logit "
             "attribution), edges (single attention weights), gradients (of tokens). Repeatable.",
             metavar="METHOD",
             shown_default="all; patch with OTHER",
@@ -202,7 +202,7 @@ def _table(record: DecisionRecord, title: str, parts: Sequence[Part], *, attends
             seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
             row.append(text((f"{part.at}: ", "dim"), seen) if seen else "")
         rows.append(row)
-    head = ("head" if attends else "part", *names, *(["attends at: to"] if attends else []))
+    head = ("head" if attends else "part", *names, *(["position: looks at"] if attends else []))
     texts = (0, len(names) + 1) if attends else (0,)
     return Table(title=title, head=head, rows=rows, labels=(), texts=texts)
 
@@ -224,10 +224,10 @@ class DecisionView(View[DecisionRecord]):
     formats = ("text", "jsonl", "html", "svg", "png")
     terms: ClassVar = {
         **{name: (name, f"{says[0].upper()}{says[1:]}") for name, says in EFFECTS.items()},
-        "weight": ("weight", "The attention weight of the key, before it is knocked out"),
-        "effect": ("knocked out", "Change of d without this weight, the others as they are"),
+        "weight": ("weight", "The attention weight before it is knocked out (set to 0)"),
+        "effect": ("knocked out", "Change of d without this weight; the others stay as they are"),
         "integrated": ("integrated", "Integrated gradients from average tokens to these"),
-        "gradient": ("grad × input", "The first-order estimate of the same"),
+        "gradient": ("grad × input", "A first-order estimate of the same change"),
         "alti": ("ALTI+ share", "Share of the token in the state that decides"),
     }
 
@@ -236,8 +236,8 @@ class DecisionView(View[DecisionRecord]):
         return {
             "schema": SCHEMA,
             "model": vars(first.model),
-            "conventions": "d = logit(A) - logit(B); effects are d with a part changed less d, in "
-            "logits; a direct term is a part of d itself",
+            "conventions": "d = logit(A) - logit(B); an effect is the change of d, in logits, when "
+            "a part is changed; a direct term is a part of d itself",
             "effects": EFFECTS,
             "cause": next((name for name in BY_CAUSE if name in record.measured), None),
             "decision": {
@@ -279,7 +279,7 @@ class DecisionView(View[DecisionRecord]):
         for note in record.notes:
             yield text(note, style="dim")
         yield BLANK
-        yield _table(record, "heads by cause", record.heads[: options.top], attends=True)
+        yield _table(record, "heads by effect", record.heads[: options.top], attends=True)
         if record.layers:
             yield BLANK
             yield _table(record, "layers", record.layers, attends=False)
@@ -299,7 +299,7 @@ class DecisionView(View[DecisionRecord]):
 
 def _legend(record: DecisionRecord) -> Iterator[Block]:
     estimated = "patch" if "patch" in record.measured else "zero"
-    meanings = {**EFFECTS, "estimate": f"the first-order estimate of {estimated}"}
+    meanings = {**EFFECTS, "estimate": f"a first-order estimate of {estimated}"}
     says = "; ".join(f"{name}: {meanings[name]}" for name in record.measured)
     a, b = record.names
     yield text(
@@ -310,7 +310,7 @@ def _legend(record: DecisionRecord) -> Iterator[Block]:
     if record.rest is not None:
         rest = ", ".join(f"{name} {value:+.2f}" for name, value in record.rest.items())
         yield text(
-            f"other direct terms: {rest}; sum less d {record.direct_residual:.1e}", style="dim"
+            f"other direct terms: {rest}; sum minus d {record.direct_residual:.1e}", style="dim"
         )
 
 
@@ -353,7 +353,7 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
         ]
         for token in strongest
     ]
-    head = ("token", "of the", "integrated", "grad × input", "ALTI+ share")
+    head = ("token", "side", "integrated", "grad × input", "ALTI+ share")
     yield Table(title="tokens that matter", head=head, rows=rows, texts=(1,))
     missing = f"{100 * (record.integrated_missing or 0.0):.2f} %"
     yield text(
@@ -368,7 +368,7 @@ _CHARACTER = 0.58  # Width of a character of a proportional font, as a share of 
 
 
 def render_decision_svg(record: DecisionRecord) -> str:
-    """Draws the sentences beside each other, the heads by cause, and the effects of positions."""
+    """Draws the sentences side by side, the heads by cause, and the effects of positions."""
     root = new_svg(str(record), f"{record.place}; number: change of d in logits")
     a, b = record.names
     y = MARGIN + 16
@@ -401,7 +401,7 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
     a, b = record.names
     heads = record.heads[:DRAWN]
     name = next((method for method in BY_CAUSE if method in record.measured), "")
-    says = f"Heads by cause: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
+    says = f"Heads by effect: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
     draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
     y += 24
     largest = max((abs(part.cause) for part in heads), default=0.0) or 1.0

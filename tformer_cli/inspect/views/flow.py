@@ -198,7 +198,7 @@ def _conventions(record: FlowRecord) -> str:
         places = "first tokens of words" if sentence.gives_labels else "gaps"
         positions = f"Positions are those of the {places} in source.pieces."
     elif sentence.is_pooled:
-        state = "pooled state that the label is chosen by"
+        state = "pooled state that decides the label"
         state = state if sentence.is_labeled else "vector of the text"
         positions = f"The only position is the {state}."
     elif record.has_both_sides:
@@ -318,7 +318,7 @@ class FlowOptions:
 
 
 class FlowView(SentenceView[FlowRecord]):
-    """Shows what each written token is made of."""
+    """Shows how much source and prefix contribute to each token."""
 
     name = "flow"
     title = "Flow"
@@ -326,10 +326,10 @@ class FlowView(SentenceView[FlowRecord]):
 
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
-    source's share, the more the model translates rather than continues its own text. Of a language
-    model the shares are of the text so far; of a classifier or an encoder, which tokens, or patches
-    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads;
-    of a tagger, each word.
+    source's share, the more the model translates rather than continues its own text. For a language
+    model, the shares belong to the text so far; for a classifier or an encoder, to the tokens, or
+    patches of an image, behind its label or vector; for a masked language model, to what each
+    [MASK] reads, and for a tagger, each word.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."

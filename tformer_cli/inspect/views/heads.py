@@ -135,7 +135,7 @@ def check_residual(residual: float, limit: float | None, where: str) -> None:
     if limit is not None and not residual <= limit:
         raise TformerError(
             f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "
-            "reproduce the model's output so exactly"
+            "reproduce the model's output that closely"
         )
 
 
@@ -244,7 +244,7 @@ VIEW = HeadsView()
 
 
 LABELLED_PANELS = 16
-"""Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,
+"""Up to this many heads each get their tokens written next to them; more are drawn as thumbnails,
 which share the labels at the edges of their kind."""
 THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
 _GAP, _TITLE = 26.0, 20.0

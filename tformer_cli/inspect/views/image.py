@@ -156,11 +156,11 @@ class ImageView(SentenceView[ImageRecord]):
     title = "Where the heads look"
     help = """Show where a model of images looks: each head's heat map over the image.
 
-    The row that the model pools (of the class token, the mean of the patches' rows, or halfway
-    between both) is drawn over the image: by head, by attention rollout and by ALTI through all
-    layers. With it goes each head's mean attention distance in pixels. TEXT is the name of an
+    It draws the row that the model pools (that of the class token, the mean of the patches' rows,
+    or halfway between both) over the image: by head, by attention rollout and by ALTI through all
+    layers. It also gives each head's mean attention distance in pixels. TEXT is the name of an
     image, as for `tformer classify`. The sheet of --format png has the image, rollout and ALTI in
-    its first row, then a row of heads a layer.
+    its first row, then a row of heads for each layer.
 
     Examples:
         tformer inspect-image runs/shapes shapes:test:1#0 --format html -o heads.html
@@ -244,8 +244,8 @@ class ImageView(SentenceView[ImageRecord]):
                 for row in _pictures(record)
             )
             legend = (
-                f"Orange is where the row of the {record.row} has most, relative to its largest "
-                "share."
+                f"Shares of the row of the {record.row}: the stronger the orange, the larger, "
+                "relative to the largest."
             )
             sections.append(Section(title=heading, pictures=pictures, legend=legend))
         return render_html(Document(title=self.title, sections=sections))

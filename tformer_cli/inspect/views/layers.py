@@ -148,7 +148,7 @@ class LayersView(View[LayersRecord]):
         from tformer_cli.show.html import render_html
 
         sections = []
-        wide = Room(width=1000)  # A page scrolls, so that all layers stand beside each other
+        wide = Room(width=1000)  # A page scrolls, so that all layers stand side by side
         for record in records:
             if not record.layers:
                 continue

@@ -162,18 +162,18 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     if table.is_formula:
         spread = max(row.largest - row.smallest for row in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
-        alone = f"depends on the offset k alone, to {spread:.1e}"
+        alone = f"depends only on the offset k, to {spread:.1e}"
         return [
             ("squared norm", even),
             ("PE(p)·PE(p+k)", alone),
             ("from the formula", f"{table.distance_from_sinusoids:.1e} (relative distance)"),
         ]
-    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; of sinusoids d/2 = {width / 2:.6g}"
+    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; sinusoids have d/2 = {width / 2:.6g}"
     share = f"the offset k explains {100 * table.share_by_offset:.1f} % of its variance"
     far = f"relative distance {table.distance_from_sinusoids:.3f}, cosine "
     return [
         ("squared norm", uneven),
-        ("PE(p)·PE(p+k)", f"{share} (of sinusoids' 100 %)"),
+        ("PE(p)·PE(p+k)", f"{share} (sinusoids: 100 %)"),
         ("from sinusoids", f"{far}{table.cosine_with_sinusoids:.3f}"),
     ]
 
@@ -301,9 +301,9 @@ class PositionsView(ModelView[PositionsRecord]):
     title = "Positions"
     help = """Show the position vectors and how similar they are.
 
-    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
-    the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
-    Of rotary positions the mean score of each head at each offset is measured on random tokens.
+    Similarity is shown at each offset. For sinusoids, the similarity depends only on the offset and
+    the squared norm is d/2; learned or stored vectors are compared with that. For rotary positions,
+    the mean score of each head at each offset is measured on random tokens.
 
     Examples:
         tformer inspect-positions runs/quickstart
@@ -409,7 +409,7 @@ class PositionBiases:
     def says(self) -> str:
         if self.layer is None:
             return "added to the score of key j for query i, in all layers"
-        return "mean score of key j for query i among random tokens, less its mean over offsets"
+        return "mean score of key j for query i on random tokens, minus its mean over offsets"
 
     @property
     def data(self) -> dict[str, Any]:

@@ -292,8 +292,8 @@ def check_steps(record: StepRecord, tolerance: float) -> None:
             if not check.difference <= tolerance:
                 raise TformerError(
                     f"step {step.number}, {check.what}: differs by {check.difference:.2g} "
-                    f"from the model's own, more than --verify {tolerance:.2g}; what is "
-                    "shown would not be what it computes"
+                    f"from the model's own, more than --verify {tolerance:.2g}; the "
+                    "steps would not show what it computes"
                 )
 
 

@@ -67,7 +67,7 @@ def _appearances(timeline: HeadTimeline, room: Room) -> Iterator[Text]:
             seen = (f"first at {step:,} ({head}), now {n_now}", "dim")
             yield text(sign_of(role, room), f" {role:<9}", seen)
     if timeline.rare_reason:
-        yield text(f"rare-word heads are not judged: {timeline.rare_reason}", style="dim")
+        yield text(f"rare-word heads are not classified: {timeline.rare_reason}", style="dim")
 
 
 class TimelineView(View["HeadTimeline"]):
@@ -121,7 +121,7 @@ VIEW = TimelineView()
 HEADS_LOG = "heads.jsonl"
 SCHEMA = "tformer.headsteps/1"  # Of the log; see `inspect.jobs.follow_heads`
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
-NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
+NO_RARE = "the run had no token frequencies, or none of its sentence pairs has a rare token"
 
 
 @dataclass(frozen=True, kw_only=True)

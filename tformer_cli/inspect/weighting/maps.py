@@ -19,7 +19,7 @@ with R of the last encoder layer; the rows of S_l and P_l together sum to 1 (ALT
 2022, "Towards Opening the Black Box of Neural Machine Translation", section 3).
 
 For attention rollout the matrices are ½A + ½I, with A the mean over the heads; in cross-attention
-½A beside a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
+½A next to a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
 being seen from everywhere. Of a language model there is R_l alone, of its decoder. ALTI takes
 contributions instead of weights (below). Nothing here depends on how many heads a layer
 has, or layers a stack; a layer without heads passes its input on.
@@ -280,8 +280,8 @@ class Pooled(NamedTuple):
         n_tokens = n_states - self._first
         mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
         if self.config.pooling == "first-and-mean":
-            return f"p = [h_0, {mean}]"
-        return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
+            return f"m = [h_0, {mean}]"
+        return "m = h_0" if self.config.pooling == "first" else f"m = {mean}"
 
     def says(self, n_states: int) -> str:
         mean = f"the mean over the {n_states - self._first} {self.unit}"
@@ -357,8 +357,8 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
         return maps
     if weighting in {"rollout", "alti"} and not can_roll_out(model):
         raise UsageError(
-            f"{weighting}: a recurrent unit is in place of the decoder's self-attention, and what "
-            "it passes on from token to token is not measured; choose --weights alpha or norm of "
+            f"{weighting}: a recurrent unit replaces the decoder's self-attention, and what "
+            "it passes from token to token is not measured; choose --weights alpha or norm of "
             "inspect-heads"
         )
     if weighting == "rollout":
