@@ -90,7 +90,7 @@ class Detector:
         if main_code(language) not in self._known:
             raise UsageError(
                 f'--detect-languages: "{language}" is none of the {len(self._known)} languages '
-                "that are told apart; omit the option"
+                "that can be detected; omit the option"
             )
 
     def of_most(self, texts: Iterable[str]) -> str:

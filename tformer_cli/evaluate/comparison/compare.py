@@ -81,7 +81,7 @@ class Comparison:
     words: tuple[Bucket, ...]
     """F1 of words by frequency; buckets without words are not listed."""
     differences: tuple[Difference, ...]
-    """Of every other system first the sentences that it wins by most, then those it loses."""
+    """For every other system, the sentences that it wins by most, then those it loses."""
 
 
 def compare_systems(

@@ -84,7 +84,7 @@ class _Layout:
         return attention
 
 
-# Profiles show the name, and know by it what the time was spent on
+# Profiles show this name for the time spent here
 class _AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(
