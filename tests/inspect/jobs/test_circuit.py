@@ -253,7 +253,7 @@ def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
     assert "1 line skipped: blank, or two sentences that were read before" in done.stderr
     assert "drawing 20 of 24 pairs; --draw N takes more" in done.stderr
     for nothing in ("", "\n\n"):
-        says = "PAIRS: there is none in -; write SENTENCE and OTHER in each line"
+        says = "PAIRS: - has none; write SENTENCE and OTHER in each line"
         refused("inspect-circuit", zoo["memory"], "-", "-q", stdin=nothing, says=says)
 
 

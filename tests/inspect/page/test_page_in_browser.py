@@ -469,7 +469,7 @@ def test_the_page_of_a_decision_says_what_an_estimate_is_of(zoo, visit):
     visited = visit(render_view(DECISION_VIEW, [record], settings), script=DECISION)
     assert visited.console == []
     d, effect = (f"{x:+.2f}".replace("-", "−") for x in (record.d[0], record.heads[0].cause))
-    says = f"estimate d = {d} would change by {effect} without {record.heads[0].id}."
+    says = f"switching head {record.heads[0].id} off changes d from {d} by {effect}."
     assert says in visited.selftest["says"]
     assert says in visited.selftest["otherRow"]
 
@@ -616,7 +616,7 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
         assert seen["heading"] == f"Layers: {weighting}"
         assert seen["largest"] == "1"
         assert seen["scopes"] == 0
-        assert seen["role"].startswith("All heads of the layer")
+        assert seen["role"].startswith("All heads of this layer")
         assert "is made of" in seen["tip"]
         assert seen["passing"] == "1 of 4"
 
@@ -742,7 +742,7 @@ def check_terms(kind, heads):
         is_cross, has_positions = head["id"].startswith("cross"), "positions" in KINDS[kind]
         assert head["title"].endswith("The query times the key") == (kind == "rotary")
         assert head["bars"] == (kind != "additive")
-        assert ("what positions add" in head["text"]) == (
+        assert ("the term for positions" in head["text"]) == (
             has_positions and not is_cross and kind != "rotary"
         )
         assert ("the constant of the similarity" in head["text"]) == ("distance" in kind)

@@ -56,7 +56,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitHead:
-    """A head and what it has to do with the decision."""
+    """A head and its part in the decision."""
 
     id: str
     kind: Kind

@@ -54,13 +54,15 @@ class Part:
     """A head, the heads of a layer together, or a feed-forward layer, and its effects."""
 
     id: str
-    kind: Kind  # Of a feed-forward layer its stack: enc or dec
+    kind: Kind  # For a feed-forward layer its stack: enc or dec
     layer: int
-    head: int | None  # None of a layer's heads together, and of a feed-forward layer
+    head: int | None  # None for a layer's heads together, and for a feed-forward layer
     effects: dict[str, float]  # By `EFFECTS`: changes of d, and the direct term
     at: str = ""  # The token at whose position the head was looked at
     row: int | None = None  # Number of that position
-    attends: tuple[tuple[str, float], ...] = ()  # What it attends to most there, with the weight
+    attends: tuple[
+        tuple[str, float], ...
+    ] = ()  # Tokens that it attends to most there, with weights
 
     @property
     def cause(self) -> float:
@@ -72,7 +74,7 @@ class EffectMap:
     """Effects by rows and positions; None where a position has no partner."""
 
     name: str
-    direction: str  # What is done: patch, back or zero
+    direction: str  # The change: patch, back or zero
     kind: Kind  # enc: positions are those of the source
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -90,7 +92,7 @@ class EffectMap:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEffect:
-    """A token that was read, and how much of d is due to it."""
+    """An input token, and its share of d."""
 
     side: Literal["source", "prefix"]
     piece: str
@@ -117,7 +119,7 @@ class DecisionRecord:
     """A decision of one or two sentences, and its causes."""
 
     sentences: tuple[HeadsRecord, ...]
-    d: tuple[float, ...]  # Of each sentence
+    d: tuple[float, ...]  # One per sentence
     names: tuple[str, str]  # A and B
     ids: tuple[int, int]
     position: int
@@ -362,13 +364,13 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
     )
 
 
-DRAWN = 16  # Heads of the figure; those behind them cause next to nothing
+DRAWN = 16  # Heads of the figure; the rest have almost no effect
 _SOFT, _HALF, _LINE, _GAP, _WIDEST = "#5c6370", 150.0, 18.0, 26.0, 960.0
 _CHARACTER = 0.58  # Width of a character of a proportional font, as a share of its size
 
 
 def render_decision_svg(record: DecisionRecord) -> str:
-    """Draws the sentences side by side, the heads by cause, and the effects of positions."""
+    """Draws the sentences side by side, the heads by effect, and the effects of positions."""
     root = new_svg(str(record), f"{record.place}; number: change of d in logits")
     a, b = record.names
     y = MARGIN + 16
@@ -397,7 +399,7 @@ def _draw_sentences(root: Element, record: DecisionRecord, y: float) -> tuple[fl
 
 
 def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
-    """Draws a bar for each head, to the left against A; behind it the tokens that it attends to."""
+    """Draws a bar for each head, to the left against A, then the tokens that it attends to."""
     a, b = record.names
     heads = record.heads[:DRAWN]
     name = next((method for method in BY_CAUSE if method in record.measured), "")

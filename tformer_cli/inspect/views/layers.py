@@ -53,9 +53,13 @@ class LayersRecord:
 
     sentence: HeadsRecord
     lens: Lens
-    has_norm: bool  # True if the lens norms what it reads, as the encoder norms its last states
+    has_norm: (
+        bool  # True if the lens normalizes its input, as the encoder normalizes its last states
+    )
     layers: tuple[LayerReading, ...] = ()  # None of a blank line
-    positions: tuple[PositionLogits, ...] = ()  # Of the target; `lens` has the encoder's layers
+    positions: tuple[
+        PositionLogits, ...
+    ] = ()  # Positions of the target; `lens` has the encoder's layers
 
     @property
     def maps(self) -> object:
@@ -99,7 +103,7 @@ LEGEND = (
 
 
 class LayersView(View[LayersRecord]):
-    """Shows what a decoder makes of each encoder layer."""
+    """Shows how a decoder reads each encoder layer."""
 
     name = "layers"
     title = "Encoder layers read by the decoder"

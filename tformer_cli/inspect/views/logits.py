@@ -49,7 +49,7 @@ SCHEMA = "tformer.logits/1"
 TEXT, IMAGE = "the text", "the image"  # Stand for all that a classifier has read
 FEWEST_POSITIONS = 4  # By as many a lens is judged where it was not measured
 TOP = 5  # Candidates of a position, unless others are asked for
-DIGITS = 4  # Decimal places on the page, of what is shown with three
+DIGITS = 4  # Decimal places on the page, for numbers shown with three
 MEASURES = {
     "p": ("probability", "Probability of the token that was written, from 0 to 1"),
     "rank": ("rank", "The token's rank by probability: 1 is the most probable"),
@@ -80,7 +80,7 @@ class LensReading:
 
     layer: int  # The layer, from 0
     top: Candidate
-    probability: float  # The probability it gives the token that stands there in the end
+    probability: float  # Its probability of the final token
     rank: int  # That token's place by probability, from 1
 
 
@@ -140,7 +140,7 @@ def layer_logits(
 ) -> tuple[Tensor, Tensor]:
     """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
-    A classifier has one position, of the whole text; `places` are those that are looked at. Without
+    A classifier has one position, of the whole text; `places` are the inspected ones. Without
     the lens L is 0.
     """
     import torch
@@ -377,7 +377,7 @@ class LogitsOptions:
 
 
 def _shorten_fractions(value: Any) -> Any:
-    """Rounds all fractions to what the tab shows, and one more decimal place."""
+    """Rounds all fractions to one more decimal place than the tab shows."""
     if isinstance(value, dict):
         return {name: _shorten_fractions(item) for name, item in value.items()}
     if isinstance(value, list):

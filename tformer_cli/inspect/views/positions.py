@@ -1,4 +1,4 @@
-"""The position vectors of a model, and what can be said of them, or what positions add to scores.
+"""The position vectors of a model and their properties, or what positions add to scores.
 
 For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
 the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
@@ -100,7 +100,7 @@ class PositionTable:
 
     @property
     def share_by_offset(self) -> float:
-        """Share of the variance of PE·PEᵀ that the offset alone explains; 1 for sinusoids."""
+        """Share of the variance of PE·PEᵀ that the offset explains; 1 for sinusoids."""
         import torch
 
         n = len(self.table)
@@ -125,7 +125,7 @@ class PositionsRecord:
 
     model: ModelSummary
     kind: str
-    tables: tuple[PositionTable, ...]  # Of both stacks, or of each; none without vectors
+    tables: tuple[PositionTable, ...]  # For both stacks, or each; none without vectors
     biases: tuple[PositionBiases, ...] = ()
     """Terms that positions add to the scores of each stack, if any."""
     scores: tuple[PositionBiases, ...] = ()
@@ -388,7 +388,7 @@ class PositionBiases:
     """The biases of one stack, which all its layers have, or mean scores of one layer."""
 
     stack: str  # "encoder" or "decoder"
-    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none behind
+    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none after it
     biases: Tensor  # (H, offsets) float64, added to scores, or the mean scores themselves
     layer: int | None = None  # Whose scores were measured; None of biases
 
@@ -431,7 +431,7 @@ def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     for stack, stack_input in stack_inputs(model):
         if not stack_input.positions.biases:
             continue
-        # the query in the middle: all offsets are before or behind it
+        # the query in the middle: all offsets are before or after it
         last = n_positions - 1
         keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
         with torch.inference_mode():
@@ -455,7 +455,7 @@ def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Bloc
 
 
 N_TEXTS = 8  # Texts of random tokens
-N_QUERIES = 16  # Queries of each text, of which all offsets are seen
+N_QUERIES = 16  # Queries of each text, which see all offsets
 SEED = 1  # Of the tokens
 KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
 

@@ -298,7 +298,7 @@ def check_steps(record: StepRecord, tolerance: float) -> None:
 
 
 def _has_room(table: Table, *, is_alone: bool) -> bool:
-    """True if a page shows a table: of a report neither details nor what it has as maps."""
+    """True if a page shows a table: a report omits details and tables that are also maps."""
     if is_alone:
         return not table.is_detail or table.values.numel() <= DETAIL_CELLS
     return not table.is_detail and table.name not in MAP_TABLES

@@ -29,7 +29,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LABEL, SUMMARY = 11, 24  # Columns of a head's name, and of what is said behind its signs
+LABEL, SUMMARY = 11, 24  # Columns of a head's name, and of the text after its signs
 
 
 def _axis(steps: list[int]) -> str:
@@ -197,9 +197,9 @@ class HeadTimeline:
 
 
 def read_timeline(run: Path) -> HeadTimeline:
-    """Reads what a run has written of its heads so far.
+    """Reads the log of heads that a run has written so far.
 
-    Steps that are incomplete, as a run that is just writing leaves its last one, are skipped.
+    Incomplete steps, such as the last one of a run that is still writing, are skipped.
     """
     absent = "train with --set training.inspect_every=100 to record the heads"
     at_steps: dict[int, dict[HeadId, _Entry]] = {}

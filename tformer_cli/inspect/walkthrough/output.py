@@ -1,4 +1,4 @@
-"""The last step: from last hidden states to the word, the label or the vector that comes out."""
+"""The last step: from last hidden states to the word, the label or the vector."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class _Logits(NamedTuple):
     logits: Tensor  # (V) l
     exponentials: Tensor  # (V) e^(l − max)
     probabilities: Tensor  # (V) their shares
-    formula: str  # How l is made of a vector that the formula names
+    formula: str  # Formula of l from a vector that it names
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":

@@ -25,7 +25,7 @@ def walk_through(model: Inspected, subject: Subject) -> StepRecord:
 
 
 def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecord:
-    """Does the work of `walk_through` with what was observed already."""
+    """Does the work of `walk_through` with values already observed."""
     sentence, head, row = subject.sentence, subject.head, subject.row
     maps = sentence.captured
     read_ids = maps.source_ids if head.kind == "enc" else maps.target_input_ids
@@ -138,7 +138,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             Table("k", "keys", keys, trace.key, marked_row=worked),
             Table("v", "values", keys, trace.value, marked_row=worked),
         ),
-        # the model hands out q and k as they are compared
+        # the model returns q and k as it compares them
         checks=(*(() if trace.compared else own), check("v", trace.value, v)),
     )
     yield score_step(trace, observed, subject)

@@ -1,7 +1,7 @@
 """Kinds of numbers in a map: attention weights, or one of the measures that go beyond them.
 
-Weights and norms are of a head. Rollout and ALTI are of all heads of a layer and of every layer
-before it, so they have one map a layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.
+Weights and norms belong to a head. Rollout and ALTI combine all heads of a layer and every layer
+before it, so they have one map per layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.
 """
 
 from dataclasses import dataclass
