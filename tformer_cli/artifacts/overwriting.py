@@ -78,7 +78,7 @@ class NamedPath:
     """The option, argument or key that names it."""
     path: Path
     descriptor: int | None = None
-    """Of an open stream, which may have no path."""
+    """Descriptor of an open stream, which may have no path."""
     is_model: bool = False
     """True of the directory of a model, which libraries read in ways that no one sees."""
 

@@ -324,7 +324,7 @@ def _selection_inputs(setup: Setup) -> dict[str, str]:
 
 
 def check_translations(setup: Setup) -> None:
-    """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
+    """Checks that translations made elsewhere belong to the training data: reads all."""
     for number, file in enumerate(setup.config.translations):
         path = setup.file(file)
         for _ in _match_pairs(_pairs(setup, "train", number, path), path):

@@ -254,7 +254,7 @@ def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
 
 
 class Doubter:
-    """Says how doubtful translations of a calibrated model are."""
+    """Measures the doubt of translations by a calibrated model."""
 
     def __init__(self, directory: ModelDirectory) -> None:
         from tformer_cli.artifacts.shortlist_file import load_seen_words

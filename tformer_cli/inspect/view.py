@@ -228,7 +228,7 @@ def with_half(value: float, low: float, high: float) -> Text:
 
 
 def check_gaps(sentence: HeadsRecord) -> None:
-    """Makes sure that a text for a masked language model has a gap."""
+    """Raises DataError if a text for a masked language model has no gap."""
     if sentence.lacks_gaps:
         raise DataError(
             f"line {sentence.index + 1}: has no gap to fill; write [MASK] in place of a word"

@@ -61,12 +61,12 @@ class Corpora:
     held_out: HeldOut = field(default_factory=HeldOut)
     settings: CheckSettings = field(default_factory=CheckSettings)
     detector: Detector | None = None
-    """Tells languages; None: scripts and common words do."""
+    """Detects languages; None: scripts and common words decide."""
     scores: ModelScores | None = None
     keeps_rows: bool = False
     """True if the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
-    """Of the last pass."""
+    """Counts of the last pass."""
 
     def chunks(
         self, progress: Progress | None = None, n_read: int = 0, *, with_faults: bool = False

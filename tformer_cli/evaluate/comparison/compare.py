@@ -48,7 +48,7 @@ class Bucket:
     size: int
     """Sentences, or words of the reference."""
     values: tuple[float, ...]
-    """Of each system: the first metric's score, or F1 from 0 to 100."""
+    """For each system, the first metric's score, or F1 from 0 to 100."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,7 @@ class TestedMetric:
     signature: str
     less_is_better: bool
     scores: tuple[TestedScore, ...]
-    """Of each system, the baseline first."""
+    """One per system, the baseline first."""
     hint: str = ""
     """Reason why a score of 0 says nothing about a system; empty: there is none."""
 

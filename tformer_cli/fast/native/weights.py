@@ -89,7 +89,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool) -> str | None:
-    """Gives the reason why the kernels cannot compute any model of a shape; None if they can."""
+    """Reason why the kernels cannot compute any model of a shape; None if they can."""
     unknown = unknown_setting(config, KNOWN_MODELS)
     if unknown is not None:
         return f"they do not know {unknown}"

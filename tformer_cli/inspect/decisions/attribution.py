@@ -96,7 +96,7 @@ def direct_terms(probe: Probe) -> dict[str, float]:
 
 
 def _on_top(model: Inspected, linear: _Linear, rows: Tensor, probe: Probe) -> Tensor:
-    """Gives the vector that rows of the output are compared with, from the last states (T, D)."""
+    """Returns the vector that rows of the output are compared with, from the last states (T, D)."""
     if isinstance(model, MaskedLanguageModel):
         activation = ACTIVATIONS[model.config.activation]
         rows = linear.activate(model.transform, rows, activation)
@@ -251,7 +251,7 @@ def _embed_tokens(probe: Probe) -> dict[Kind, Tensor]:
 
 @torch.no_grad()
 def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
-    """Gives what enters each stack where each token is the mean of the vocabulary: (1, T, D)."""
+    """Returns the input of each stack where each token is the mean of the vocabulary: (1, T, D)."""
     means: dict[Kind, Tensor] = {}
     for kind, embedded in whole.items():
         model = probe.model

@@ -88,7 +88,7 @@ class PatchedPair:
         return torch.cat(differences)
 
     def reads(self) -> list[float | None]:
-        """Gives the weight of each head on the tokens that differ; None where none can.
+        """Returns the weight of each head on the tokens that differ; None where none can.
 
         Of cross-attention that is at the position that decides, of others at the position that
         looks there most, a differing one itself left out.

@@ -72,7 +72,7 @@ class Chosen:
 
 
 def places_of(record: LogitsRecord) -> list[int]:
-    """Gives the numbers of the positions at which something was decided.
+    """Returns the numbers of the positions at which something was decided.
 
     Of a text that a language model reads that is only the token after it: the others are given.
     """
@@ -86,13 +86,13 @@ def _is_given(record: LogitsRecord) -> bool:
 
 
 def chosen_at(record: LogitsRecord, number: int) -> int:
-    """Gives the id that stands at a place, or after a text the most probable one."""
+    """Returns the id that stands at a place, or after a text the most probable one."""
     position = record.positions[number]
     return position.top[0].id if _is_given(record) else position.chosen.id
 
 
 def rival_of(position: PositionLogits, chosen: int) -> int:
-    """Gives the most probable id other than the one that was chosen."""
+    """Returns the most probable id other than the one that was chosen."""
     rival = next((candidate.id for candidate in position.top if candidate.id != chosen), None)
     if rival is None:
         raise DataError("MODEL: has only one label, so it decides nothing; name another model")
@@ -196,7 +196,7 @@ class Words:
         return None
 
     def _ids(self, word: str, like: int, before: Sequence[int]) -> Ids:
-        """Gives the ids of a word where another token stands, as one token if there is one.
+        """Returns the ids of a word where another token stands, as one token if there is one.
 
         It stands after a space if that token does; in front of everything either may be missing.
         """

@@ -44,7 +44,7 @@ class InspectionOptions(TypedDict, total=False):
 
 
 def inspected_model(directory: ModelDirectory) -> Inspected:
-    """Gives the model of a directory, of whatever task.
+    """Returns the model of a directory, for any task.
 
     An encoder without rows of labels goes as a classifier: views of it do not read those.
     """

@@ -68,7 +68,7 @@ class LayersRecord:
 
     @property
     def how(self) -> str:
-        """Says how a layer is read."""
+        """Describes how a layer is read."""
         norm = ", then by the encoder's final norm" if self.has_norm else ""
         return ("by a fitted map" if self.lens.maps else "as it is") + norm
 
