@@ -148,15 +148,15 @@ def test_a_tokenizer_alone_is_recognized(here, name):
 def test_a_part_of_a_foreign_model_says_what_is_missing(here):
     (here / "config.json").write_text("{}")
     assert refused(here / "config.json") == (
-        "config.json: is the settings of a model alone; put its weights beside it, and name the "
+        "config.json: holds only a model's settings; put its weights next to it, and name the "
         "directory"
     )
     (here / "config.json").unlink()
     (here / "model.safetensors").write_text("")
     assert refused(here / "model.safetensors") == (
-        "model.safetensors: is weights alone; put config.json of their model beside them, and name "
-        "the directory"
+        "model.safetensors: holds only weights; put their model's config.json next to them, and "
+        "name the directory"
     )
     assert refused(here) == (
-        ".: holds weights without config.json, which says of what model; put it beside them"
+        ".: holds weights without config.json, which describes their model; put it next to them"
     )

@@ -89,7 +89,7 @@ def test_what_is_written_over_later_changes_no_number(tmp_path, tensors, change)
     spoil(file, change)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(before[name], tensor.numpy())
-    with pytest.raises(ArtifactError, match="was changed while it is used; write a new model"):
+    with pytest.raises(ArtifactError, match="was changed while in use; write a new model"):
         dict(weights)
 
 

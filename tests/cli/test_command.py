@@ -347,5 +347,5 @@ def test_links_in_a_circle_are_one_line(model, monkeypatch, tmp_path, words):
     done = run(*line)
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
-    assert "leads round in a circle of links; name another path" in done.stderr
+    assert "is a loop of links; name another path" in done.stderr
     assert sorted(tmp_path.iterdir()) == before

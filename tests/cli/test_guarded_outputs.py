@@ -221,7 +221,7 @@ def pictures(tmp_path, monkeypatch):
         ("classify vit a.png -o a.png", "a.png is also the input (TEXT); name another file"),
         ("classify vit a.png -o link.png", "link.png is also the input (TEXT)"),
         ("classify vit a.png --force -o a.png", "a.png is also the input (TEXT)"),
-        ("classify vit -i list -o a.png", "a.png is there already and holds PNG, which this"),
+        ("classify vit -i list -o a.png", "a.png already exists and holds PNG, which this"),
         ("classify vit -i list --force -o link.png", "link.png is also read; name another file"),
         ("classify vit -i late --force -o a.png", "a.png is also read; name another file"),
         ("classify vit --images imgs -o imgs/x/1.png", "holds PNG"),
@@ -275,7 +275,7 @@ def test_a_file_that_a_command_cannot_have_written_is_kept(
     place.write_bytes(content)
     result = run(*line)
     assert result.exit_code == 2
-    assert f"{place.name} is there already and holds " in result.stderr
+    assert f"{place.name} already exists and holds " in result.stderr
     assert result.stderr.endswith("; name another file, or add --force to replace it\n")
     assert place.read_bytes() == content
     if line[0] == "tokenize":

@@ -98,11 +98,11 @@ def test_translations_made_elsewhere_are_used_as_they_are(make, texts, name):
         (["["] * 16, 'line 1: has no "translation"'),
         (
             [json.dumps({"translation": "a"})] * 13,
-            "has not a translation for each sentence of its corpus, but 13 for 16; translate",
+            "has 13 translations for the 16 sentences of its corpus; translate",
         ),
         (
             [json.dumps({"translation": "a"})] * 19,
-            "has not a translation for each sentence of its corpus, but 19 for 16; translate",
+            "has 19 translations for the 16 sentences of its corpus; translate",
         ),
         (
             [json.dumps({"translation": "a", "source": "A man sleeps."})] * 16,

@@ -137,7 +137,7 @@ def test_old_checkpoints_with_pre_training_heads_are_read_without_executing(tmp_
         del settings[name]
     (path / "config.json").write_text(json.dumps({**settings, "pruned_heads": {}}))
     found, ours = imported(path, tmp_path)
-    assert any("follow each other" in note for note in found.notes)
+    assert any("next-sentence" in note for note in found.notes)
     batch, their_batch = batches(found, ours, tokenizer)
     with torch.inference_mode():
         expected = theirs(input_ids=their_batch[0], attention_mask=their_batch[1]).prediction_logits
@@ -215,7 +215,7 @@ def test_texts_of_a_pipeline_may_be_lower_cased(tmp_path):
 def test_discriminators_are_read_without_their_last_layers(tmp_path):
     theirs, tokenizer = encoders.write_directory(tmp_path / "theirs", "electra", "ForPreTraining")
     found, ours = imported(tmp_path / "theirs", tmp_path)
-    assert "the layers that tell which tokens were replaced are omitted" in found.notes
+    assert "the layers that detect replaced tokens are omitted" in found.notes
     batch, (ids, mask) = batches(found, ours, tokenizer)
     with torch.inference_mode():
         expected = theirs.electra(input_ids=ids, attention_mask=mask).last_hidden_state

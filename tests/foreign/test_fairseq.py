@@ -262,7 +262,7 @@ REFUSED = {
     'multilingual model .task = "multilingual.* import it from Hugging Face': {
         "task": "multilingual_translation"
     },
-    r"translation_multi_simple_epoch.*and where the tokens of its languages stand": {
+    r"translation_multi_simple_epoch.*whose language tokens depend": {
         "task": "translation_multi_simple_epoch",
         "langs": "de,en",
     },

@@ -179,8 +179,8 @@ def test_another_programs_checkpoint_is_said_to_be_that(tmp_path):
         import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
     assert str(refused.value) == (
         f"{tmp_path / 'ckpt.pt'}: its model_args are dim, num_heads, not block_size, n_embd, "
-        "n_head, n_layer, so it is of another program; checkpoints of nanoGPT and minGPT are read, "
-        "and Hugging Face's directories"
+        "n_head, n_layer, so another program wrote it; tformer reads nanoGPT and minGPT, and "
+        "Hugging Face directories"
     )
 
 

@@ -448,7 +448,7 @@ def cases():
         "LLaMA with rope_theta beside": ll((CONFIG, {"rope_theta": 10000.0, "rope_scaling": None})),
         "LLaMA as version 4 writes it": ll4(),
         "LLaMA, no space before texts in tokenizer.json": ll4(
-            (WHOLE, {"normalizer": None}), refused="otherwise"
+            (WHOLE, {"normalizer": None}), refused="differently"
         ),
         "LLaMA, another start in tokenizer.json": ll4(
             (WHOLE, {"post_processor": None}), refused="post_processor"

@@ -188,7 +188,7 @@ def test_an_adapter_is_merged_as_numpy_merges_it(tmp_path, kind, dtype, rslora):
     args = ["export", str(base), "--adapter", str(tmp_path / "adapter"), "--format", "tformer"]
     result = CliRunner().invoke(app, [*args, "-o", str(made)])
     assert result.exit_code == 0, result.stderr
-    assert "an adapter of peft for base; it fits MODEL's shape, but whether" in result.stderr
+    assert "an adapter of peft for base; it fits MODEL's shape, but that" in result.stderr
     import_model(str(by_hand), tmp_path / "wanted")
     assert_close(made, tmp_path / "wanted")
 

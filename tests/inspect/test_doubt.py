@@ -218,8 +218,8 @@ def test_words_have_the_product_of_their_tokens(calibrated):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"step": 7}, "was calibrated at step 7, and is now of step 1; run `tformer calibrate"),
-        ({"signals": ["a"] * len(SIGNALS)}, "was calibrated by other signals; run `tformer cal"),
+        ({"step": 7}, "was calibrated at step 7, and is now at step 1; run `tformer calibrate"),
+        ({"signals": ["a"] * len(SIGNALS)}, "was calibrated with other signals; run `tformer cal"),
         ({"means": [0.0]}, "do not belong together; remove it, and run `tformer calibrate` again"),
         ({"deviations": [0.0] * len(SIGNALS)}, "numbers that cannot be; remove it"),
         ({"heads": "all"}, "doubt.json: heads: must be"),
@@ -243,7 +243,7 @@ def test_other_heads_are_not_heard_at_the_same_time(calibrated, tmp_path):
     file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
     words = ["translate", tmp_path / "m", "A dog.", "--format", "tsv", "--doubt"]
     assert run(*words).exit_code == 0
-    assert "--doubt: was calibrated by other heads" in run(*words, "--alignments", "soft").stderr
+    assert "--doubt: was calibrated with other heads" in run(*words, "--alignments", "soft").stderr
 
 
 def test_what_changes_a_translation_afterwards_has_no_doubt(calibrated):
@@ -272,7 +272,7 @@ def test_too_little_text_and_nothing_right_are_refused(zoo, texts, tmp_path):
         few.write_text("".join(f"{line}\n" for line in lines))
         assert f"--source: has {pairs}" in run("calibrate", tmp_path / "m", *held).stderr
     done = calibrate(tmp_path / "m", texts, "--below", 1)
-    assert "--below: all of 64 lines have a chrF below 1, and right ones" in done.stderr
+    assert "--below: all of 64 lines have a chrF below 1, but at least" in done.stderr
     assert not (tmp_path / "m" / "doubt.json").exists()
 
 
@@ -346,7 +346,7 @@ def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(cali
     file = tmp_path / "m" / "doubt.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
     done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
-    assert "--doubt: was calibrated by other heads than documents are aligned by" in done.stderr
+    assert "--doubt: was calibrated with other heads than documents are aligned by" in done.stderr
     assert not (tmp_path / "out.html").exists()
     # Without markup within a text nothing is aligned
     page.write_text("<p>A man sleeps.</p><h1>Two dogs</h1>")
@@ -407,8 +407,8 @@ def test_another_search_is_told_where_it_matters(calibrated, tmp_path):
     for same in (["--beam-size", 1], ["--length-penalty", 2], ["--precision", "int8"]):
         assert run(*line, *same).stderr == ""
     message = (
-        "warning: doubt was calibrated without sampling and the search is with sampling, so its "
-        "probabilities do not hold; run `tformer calibrate` with the same options\n"
+        "warning: doubt was calibrated without sampling but the search is with sampling, so its "
+        "probabilities do not apply; run `tformer calibrate` with the same options\n"
     )
     assert run(*line, "--sampling").stderr == message
     page = tmp_path / "page.html"

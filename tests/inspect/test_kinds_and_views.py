@@ -203,7 +203,7 @@ def test_a_head_is_worked_through_to_what_comes_out(case, head):
         ids = torch.tensor([record.sentence.captured.source_ids])
         with torch.inference_mode():
             vector = case.model(ids, torch.ones_like(ids, dtype=torch.bool))[0].double()
-        assert (last.name, last.formulas[1]) == ("vector", "v = p / |p|")
+        assert (last.name, last.formulas[1]) == ("vector", "v = m / |m|")
         assert torch.allclose(record.table("pooled").values[-1], vector, atol=1e-5)
         return
     rows, chosen = case.rows(record.sentence)
@@ -230,7 +230,7 @@ def test_a_text_without_gaps_is_worked_through_at_its_own_place(case):
     assert "position 1" in record.steps[10].says
     assert record.steps[10].formulas[0] == "t = RMS(relu(W·h + b))"
     for name in ("logits", "flow"):
-        says = "line 1: has no gap that is to be filled; write [MASK] in the place of a word"
+        says = "line 1: has no gap to fill; write [MASK] in place of a word"
         refused(f"inspect-{name}", case.path, "Two dogs", "-q", says=says)
 
 
@@ -286,7 +286,7 @@ def test_a_report_has_what_there_is_to_show(case):
     tables = report.views["positions"].tables
     assert {table.stack for table in tables} <= {stack}
     assert set(report.views) == {"positions", *shared}
-    assert "What would fill the gaps" in render_report(report)
+    assert "Candidates for the gaps" in render_report(report)
 
 
 @of("language_model", "stream", "classifier")
@@ -334,8 +334,8 @@ def test_every_format_is_written(case, tmp_path, form):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--mode", "live"], "--mode live: is of translation models"),
-        (["--rank", "2"], "--rank: is of translation models"),
+        (["--mode", "live"], "--mode live: only for translation models"),
+        (["--rank", "2"], "--rank: only for translation models"),
         (["--target", "x"], "reads one text"),
         (["--heads", "cross.0"], "--heads"),
     ],

@@ -223,7 +223,7 @@ def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
     ("case", "options", "message"),
     [
         ("language_model", ["--reference"], "--reference: a language model predicts its own text"),
-        ("language_model", ["--scores", "2"], "--scores: translates, and so is of translation mod"),
+        ("language_model", ["--scores", "2"], "--scores: only for translation models; omit it"),
         ("language_model", ["--keep", "2", "--write-pruned"], "--write-pruned: translates"),
         ("masked", ["--reference"], "--reference: a masked language model predicts its own text"),
         ("classifier", [], "--reference: is missing; name the file of the right labels"),

@@ -232,5 +232,5 @@ def test_what_cannot_be_probed_is_refused(zoo):
             inspect_probe(zoo["tagger"], lines, labels=labels)
     with pytest.raises(DataError, match="1 different sentence that the model takes"):
         inspect_probe(zoo["tagger"], lines[:1] * 30)
-    with pytest.raises(DataError, match="no token has one of these"):
+    with pytest.raises(DataError, match="no token has any of these"):
         inspect_probe(zoo["tagger"], lines, settings=ProbeOptions(property=("label",)))

@@ -230,7 +230,7 @@ def test_copies_stand_for_a_matrix_of_identities():
 
 
 def test_heads_without_projections_are_not_taken_out():
-    with pytest.raises(ValueError, match="heads without projections cannot be taken out"):
+    with pytest.raises(ValueError, match="heads without projections cannot be removed"):
         prune_heads(small_model(projections=False), [HeadId("enc", 0, 0)])
 
 

@@ -120,7 +120,9 @@ def test_a_metric_that_no_run_has_is_an_error_where_it_was_asked_for(two_runs, m
         make_chart([empty], XName.step)
     problem = {"failed_step": 2, "problem": "the loss or its gradient is NaN or infinity"}
     failed = make_run("failed", *[{"kind": "rollback", "step": 0, **problem}] * 3)
-    with pytest.raises(DataError, match=r"training fails: step 2: .* NaN .*rolled back 3 times\);"):
+    with pytest.raises(
+        DataError, match=r"training fails at step 2: .* NaN .*rolled back 3 times\);"
+    ):
         make_chart([empty, read_run(failed)], XName.step, [MetricName.loss])
 
 

@@ -51,9 +51,9 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("r", "lora_alpha", "base_model_name_or_path", "target_modules"), ANY),
         "use_rslora": (False, True),
         "peft_type": ("LORA",),
-        # which matrices were adapted is what the tensors say
+        # the tensors show which matrices were adapted
         **dict.fromkeys(("layers_to_transform", "layers_pattern", "exclude_modules"), ANY),
-        # so do those of modules that are saved whole, such as a classifier's
+        # and which modules are saved whole, such as a classifier's
         "modules_to_save": ANY,
         # these are read; see `AdapterSettings.scale_of`
         **dict.fromkeys(("rank_pattern", "alpha_pattern"), ANY),
@@ -96,7 +96,7 @@ class AdapterSettings:
     base: str
     """Name of the model that was adapted; empty: it is not known."""
     target_modules: tuple[str, ...] = ()
-    """Ends of the names of all modules that were adapted; none: what was is not known by name."""
+    """Ends of the names of all modules that were adapted; none: the names are not known."""
 
     def rank_of(self, module: str) -> int:
         return _by_name(self.ranks, module, self.rank)
@@ -167,8 +167,8 @@ def _numbers(file: Path, values: Mapping[str, Any], key: str, *types: type) -> d
 def _unsupported(file: Path, name: str, value: object) -> ArtifactError:
     shown = json.dumps(value, ensure_ascii=False)[:40]
     return ArtifactError(
-        f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds plain low-rank "
-        "adapters alone, so merge this one into its model with peft"
+        f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds only plain "
+        "low-rank adapters; merge this one into its model with peft"
     )
 
 
@@ -185,7 +185,7 @@ def _check(file: Path, values: dict[str, Any]) -> None:
 ADAPTER = "adapter"
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _BASE_HASH = "base_sha256"
-"""Key of the metadata: SHA-256 of the weights file of the model that was adapted."""
+"""Key of the metadata: SHA-256 of the adapted model's weights file."""
 _PICKLED = "adapter_model.bin"
 _PREFIX = "base_model.model."
 # names the parts of models of another program; artifacts lie below what reads these
@@ -210,8 +210,8 @@ class StoredAdapter:
             return ""
         base = self.settings.base or "a model that it does not name"
         return (
-            f"{self.path}: an adapter of peft for {base}; it fits MODEL's shape, but whether MODEL "
-            "has the weights that it was trained for cannot be verified"
+            f"{self.path}: an adapter of peft for {base}; it fits MODEL's shape, but that MODEL "
+            "has the weights it was trained for cannot be verified"
         )
 
     def advice(self, names: AdapterNames) -> str:
@@ -221,7 +221,7 @@ class StoredAdapter:
         base = f" ({self.settings.base})" if self.settings.base else ""
         ends = list(dict.fromkeys(name.rpartition(".")[2] for name in names.parts))
         return (
-            f"name the model that it was trained for{base}; of this one, {', '.join(ends)} can be "
+            f"name the model that it was trained for{base}; in this one, {', '.join(ends)} can be "
             "adapted"
         )
 
@@ -236,7 +236,7 @@ class AdapterNames:
     prefix: str = ""
     """Begins names where the library's class has a head."""
     omitted: tuple[str, ...] = ()
-    """Beginnings of names of what is not computed."""
+    """Prefixes of the names of tensors that are not computed."""
     order_rows: Callable[[str, NDArray[np.float32]], NDArray[np.float32]] = lambda _, rows: rows
     """Gives the rows of a module's B the order of the matrix here."""
 
@@ -308,7 +308,7 @@ def merge_adapter(
 def with_adapter(
     arrays: Mapping[str, NDArray[Any]], config: ModelConfig, adapter: StoredAdapter, kind: str
 ) -> dict[str, NDArray[Any]]:
-    """Adds an adapter to matrices, of which those that it changes are copied."""
+    """Merges an adapter into weights; copies only the matrices that it changes."""
     file, tensors = adapter.path / ADAPTER_WEIGHTS, dict(adapter.tensors)
     merged = dict(arrays)
     modules = list(
@@ -352,7 +352,7 @@ def with_adapter(
             merged[ours] = tensors.pop(name).copy()  # torch wants arrays that it may write to
         elif short.startswith(names.omitted):
             del tensors[name]
-    if tensors:  # what is left would be lost in silence
+    if tensors:  # tensors left over would be lost silently
         raise ArtifactError(
             f"{file}: has an unknown tensor {next(iter(tensors))}; {adapter.advice(names)}"
         )

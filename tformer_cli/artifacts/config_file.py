@@ -100,7 +100,7 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
     if any((path / name).is_file() for name in TOKENIZERS):
         return f"holds a tokenizer without a model; {TOKENIZER_FILES}"
     if any(path.glob("*.safetensors")):
-        return "holds weights without config.json, which says of what model; put it beside them"
+        return "holds weights without config.json, which describes their model; put it next to them"
     return "config.json is missing; name a tformer model directory"
 
 
@@ -133,10 +133,10 @@ def _file(path: Path) -> str:
     if path.name in TOKENIZERS:
         return f"is a tokenizer without a model; {TOKENIZER_FILES}"
     if path.name == "config.json":
-        return "is the settings of a model alone; put its weights beside it, and name the directory"
+        return "holds only a model's settings; put its weights next to it, and name the directory"
     if path.suffix == ".safetensors":
         return (
-            "is weights alone; put config.json of their model beside them, and name the directory"
+            "holds only weights; put their model's config.json next to them, and name the directory"
         )
     owner = _owner_of(path)
     if owner:
@@ -154,7 +154,7 @@ def _owner(directory: Path) -> str:
 
 
 def _owner_of(file: Path) -> str:
-    """Owner of a single file, by its name or by the files beside it."""
+    """Owner of a single file, by its name or by the files next to it."""
     owner = next((whose for glob, whose in FOREIGN_FILES.items() if file.match(glob)), "")
     return _owner(file.parent) if owner == "PyTorch" else owner  # several tools use .pt and .bin
 
@@ -184,7 +184,7 @@ class TaskRow(NamedTuple):
     """Name of such a model, with its article."""
     several: str
     use: str
-    """Message for users of such a model who need another kind."""
+    """Message for a command that needs another kind of model."""
     head: Head | None = None
     """Head of its encoder; None: it has a decoder."""
     reads: Literal["pairs", "texts", "images"] = "pairs"
@@ -192,15 +192,15 @@ class TaskRow(NamedTuple):
     metrics: tuple[str, ...] = ()
     """Scores that validation may be judged by, the default first; none: only imports make it."""
     has_labels: bool = False
-    """True if what it predicts is one of the labels that `config.json` lists."""
+    """True if it predicts one of the labels that `config.json` lists."""
     at_places: bool = False
     """True if it predicts something at some tokens of a text, and so can be seen there."""
     predicts: bool = True
-    """False of an encoder that only turns what it reads into vectors."""
+    """False for an encoder that only turns its input into vectors."""
     needed: tuple[tuple[str, str], ...] = ()
     """Keys of a recipe that must not be 0 or left out, each with a message."""
     has_distillation: bool = False
-    """True if a teacher can write what a student learns from."""
+    """True if a teacher can write training targets for a student."""
     defaults: Settings = MappingProxyType({})
     """Keys of a recipe where they differ from its tables' defaults; a preset keeps them."""
 
@@ -299,7 +299,7 @@ ONE_MODEL: Mapping[TaskKind, str] = {kind: row.singular for kind, row in TASKS.i
 HEADS: Mapping[Head, TaskKind] = {
     row.head: kind for kind, row in TASKS.items() if row.head and row.reads != "images"
 }
-"""Kinds of encoders of texts by what stands on them."""
+"""Kinds of encoders of texts by their heads."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 SHORTLIST, FREQUENCIES, DOUBT = "shortlist.safetensors", "frequencies.json", "doubt.json"
 LENS = "lens.safetensors"
@@ -385,7 +385,7 @@ def task_kind(model: ModelConfig) -> TaskKind:
 
 
 def describe_layers(model: ModelConfig) -> str:
-    """Says in words what a model is and how many layers it has."""
+    """Describes the kind and the number of layers of a model."""
     n_encoder, n_decoder = model.n_encoder_layers, model.n_decoder_layers
     if model.is_decoder_only:
         return f"language model, {n_decoder} decoder layers"
@@ -434,7 +434,7 @@ def read_config(path: Path) -> ConfigFile:
         record = _check_record(structure(ConfigFile, values))
     except StructureError as error:
         raise ArtifactError(
-            f"{file}: {error}; the file is damaged, or not of a tformer model"
+            f"{file}: {error}; the file is damaged, or not from a tformer model"
         ) from None
     # Earlier versions stored their default, as a number: nearly always nobody chose it
     if record.decoding.batch_tokens == TORCH_BATCH_TOKENS:
@@ -448,9 +448,9 @@ def _check_record(record: ConfigFile) -> ConfigFile:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")
     for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
         if not getattr(record.model, name):
-            raise StructureError(f"model.{name}", "must be there, but is empty")
+            raise StructureError(f"model.{name}", "must not be empty")
     if len(labels) != n_labels or len(set(labels)) != n_labels:  # two of one name look alike
-        raise StructureError("labels", f"must be {n_labels} different ones; found {len(labels)}")
+        raise StructureError("labels", f"must be {n_labels} different names; found {len(labels)}")
     return record
 
 

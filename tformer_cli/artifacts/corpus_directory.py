@@ -1,6 +1,6 @@
 """A directory of numbered files that several processes write, over several runs of a program.
 
-Each file is written aside and renamed, so one that is there is whole, and to write it twice does no
+Each file is written aside and renamed, so an existing one is whole, and writing it twice does no
 harm. `shards.jsonl` gets a line for each that is done; a kill at any moment leaves a directory that
 the next run continues. At the end the lines move into `manifest.json`, in the order of the shards:
 an interrupted directory ends with the bytes of an uninterrupted one.
@@ -29,7 +29,7 @@ from tformer_cli.files.regular_file import hash_file, read_regular
 
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 1 << 28
-ANEW = "remove the directory to begin anew, or name another"
+ANEW = "remove the directory to start over, or name another"
 
 
 @dataclass
@@ -150,7 +150,7 @@ class ShardFacts(TypedDict):
     sha256: str
     bytes: int
     counts: dict[str, int]
-    """Lines, and lines of which there is something to say."""
+    """Lines, and the lines with a remark."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ class CorpusDirectory:
         (self.path / LOG).unlink(missing_ok=True)  # last: until the manifest is there, it counts
 
     def begin(self) -> None:
-        """Writes what is known before the first shard, and forgets what is damaged."""
+        """Writes the head of the manifest, without the lines of damaged shards."""
         # Lines of damaged shards would make them count again
         write_text(self.path / LOG, "".join(map(self._line, sorted(self.done))))
         self._write_manifest([], is_complete=False)

@@ -51,13 +51,13 @@ class Calibration:
 
 
 def store_calibration(path: Path, calibration: Calibration) -> None:
-    """Writes it into a model directory; all else stays as it is."""
+    """Writes it into a model directory and changes no other file."""
     text = json.dumps(asdict(calibration), separators=(",", ":"), ensure_ascii=False)
     write_text(path / DOUBT, text + "\n")
 
 
 def read_calibration(path: Path) -> Calibration | None:
-    """Reads that of a model directory; None: it was never calibrated."""
+    """Reads the calibration of a model directory; None if there is none."""
     file = path / DOUBT
     if not file.exists():
         return None
@@ -71,7 +71,7 @@ def read_calibration(path: Path) -> Calibration | None:
     if doubt.schema != SCHEMA or not is_whole or len(doubt.masses) != len(doubt.lengths):
         raise _damage_error(file, "its parts do not belong together")
     numbers = (*doubt.means, *doubt.deviations, *doubt.weights, doubt.intercept, doubt.log_ratio)
-    # What divides by 0 or infinity would be no probability, and no error either
+    # Division by 0 or infinity would give no probability, but no error either
     if not all(map(math.isfinite, numbers)) or not all(
         deviation > 0 for deviation in doubt.deviations
     ):

@@ -36,7 +36,7 @@ class StoredMaps:
 
 
 def store_maps(path: Path, stored: StoredMaps) -> None:
-    """Writes them into a model directory; all else stays as it is."""
+    """Writes the maps into a model directory and changes no other file."""
     tensors: dict[str, Tensor] = {}
     for name, (weight, bias) in stored.maps.items():
         tensors |= {f"{name}.weight": weight, f"{name}.bias": bias}
@@ -46,7 +46,7 @@ def store_maps(path: Path, stored: StoredMaps) -> None:
 
 
 def read_maps(path: Path) -> StoredMaps | None:
-    """Reads those of a model directory; None: none were fitted."""
+    """Reads the lens maps of a model directory; None if none were fitted."""
     file = path / LENS
     if not file.exists():
         return None

@@ -1,6 +1,6 @@
 """The model directory: `config.json`, `tokenizer.json`, `model.safetensors`; nothing else needed.
 
-Copied alone to another machine it translates there. torch is imported when a model is needed.
+A copy of it translates on another machine. torch is imported when a model is needed.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ def save_model_directory(
 
 
 def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
-    """Stores in a model directory which heads align words; all else in it stays as it is."""
+    """Stores the heads that align words in a model directory and changes nothing else in it."""
     read_config(path)  # refuses anything but a model, before it is changed
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 
 def store_decoding(path: Path, decoding: DecodingConfig) -> None:
-    """Stores the decoding settings of a model directory; all else in it stays as it is."""
+    """Stores the decoding settings of a model directory and changes nothing else in it."""
     if read_config(path).decoding != decoding:
         _write_config(path, {**read_json(path, path / CONFIG), "decoding": asdict(decoding)})
 
@@ -177,14 +177,14 @@ def _write_config(path: Path, record: Mapping[str, Any]) -> None:
 def named_integers(
     weights: Mapping[str, Tensor], matrices: Mapping[str, QuantizedMatrix]
 ) -> dict[str, Tensor]:
-    """Puts integers in place of the matrices among weights, and their scales beside them."""
+    """Replaces the matrices among weights with integers and their scales."""
     scales = {f"{name}{SCALE}": matrix.scale for name, matrix in matrices.items()}
     integers = {name: matrix.integers for name, matrix in matrices.items()}
     return {**weights, **integers, **scales}
 
 
 def original_of(origin: ImportOrigin | None) -> str:
-    """Says what to name in place of a model whose int8 weights will not do."""
+    """Advice on which model to name instead of one with int8 weights."""
     if origin is None:
         return "name the model directory that they were exported from"
     return f"import {origin.source} again with --weights float32"
@@ -241,7 +241,7 @@ def read_model_directory(
         )
     if has_other_images(tokenizer, record.model):
         raise ArtifactError(
-            f"{path / TOKENIZER}: is of other images than config.json says, or of texts; restore "
+            f"{path / TOKENIZER}: is for other images than config.json says, or for texts; restore "
             "this model's own tokenizer"
         )
     weights: Arrays = read_weights(

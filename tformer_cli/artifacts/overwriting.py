@@ -1,6 +1,6 @@
 """Outputs that would destroy something: an input of the same command, or a file of a model.
 
-Two names are of one file if device and inode are equal: through links, in another case where the
+Two names mean one file if device and inode are equal: through links, in another case where the
 file system ignores case, and under ``/dev/stdin``. A path that is neither a file nor a directory
 (``/dev/null``, a named pipe) cannot be destroyed.
 
@@ -78,7 +78,7 @@ class NamedPath:
     """The option, argument or key that names it."""
     path: Path
     descriptor: int | None = None
-    """Of an open stream, which may have no path."""
+    """Descriptor of an open stream, which may have no path."""
     is_model: bool = False
     """True of the directory of a model, which libraries read in ways that no one sees."""
 
@@ -102,7 +102,7 @@ class Output(NamedPath):
     is_document: bool = False
     """True if it is a translated document, which does not say who wrote it."""
     is_named: bool = False
-    """True if its name says so: whatever is there is a document of the same format."""
+    """True if its name shows it: an existing file is a document of the same format."""
 
 
 def standard_stream(name: str, descriptor: int) -> list[Output]:
@@ -141,7 +141,7 @@ def check_links(place: NamedPath) -> None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UsageError(
-                f"{place.name}: {place.path} leads round in a circle of links; name another path"
+                f"{place.name}: {place.path} is a loop of links; name another path"
             ) from None
     except ValueError:  # no path at all
         return
@@ -154,12 +154,12 @@ def _check_content(output: Output, advice: str) -> None:
     try:
         content, is_ours = content_of(output.path)
     except OSError:
-        content, is_ours = "a file that cannot be read", False  # what is not known may not be ours
+        content, is_ours = "a file that cannot be read", False  # unknown content may not be ours
     if content == "text" and output.path.suffix.lower() in CODE:  # a recipe, though unfinished
         content, is_ours = "code or settings, by its name", False
     if content and not ((is_ours or output.is_document) and content in output.holds):
         raise UsageError(
-            f"{output.name}: {output.path} is there already and holds {content}, which this "
+            f"{output.name}: {output.path} already exists and holds {content}, which this "
             f"command did not write; {advice}, or add --force to replace it"
         )
 
@@ -177,7 +177,7 @@ def _advice(output: Output) -> str:
 
 
 def is_same(first: NamedPath, second: NamedPath) -> bool:
-    """True if two paths are of one file, or of the same name of a file to be made."""
+    """True if two paths mean one file, or the same name of a file to be made."""
     ours, theirs = first.status(), second.status()
     if ours is not None and theirs is not None:
         return os.path.samestat(ours, theirs)
@@ -209,7 +209,7 @@ def _problem(output: Output, source: NamedPath) -> str:
 
 
 def _is_begun(run: Path) -> bool:
-    """True if `tformer train` has written files: a recipe alone belongs to its author."""
+    """True if `tformer train` has written files: a mere recipe belongs to its author."""
     return (run / _TOKENIZER).exists()
 
 
@@ -232,7 +232,7 @@ def _is_part(output: Output, source: NamedPath) -> bool:
 
 
 def _files_of(directory: Path) -> Iterator[Path]:
-    """The files of our layout in a directory; users keep pages and texts beside them."""
+    """The files of our layout in a directory; users keep pages and texts next to them."""
     yield from (directory / name for name in LAYOUT)
     for tree in TREES:
         yield from (directory / tree).glob("**/*")
@@ -273,7 +273,7 @@ def _kind(directory: Path) -> str | None:
 
 
 def _is_ours(directory: Path) -> bool:
-    """True of a directory that tformer wrote, whose files are those of the layout."""
+    """True for a directory that tformer wrote, with the files of the layout."""
     is_run = _kind(directory) not in (None, "model", "adapter")
     return is_run or b'"format_version"' in _settings(directory)
 

@@ -30,7 +30,7 @@ from tformer_cli.files.regular_file import MIB, read_regular
 def check_same_origin(
     stored: Mapping[str, str], origin: Mapping[str, str], where: object, advice: str
 ) -> None:
-    """Compares the inputs and settings of unfinished work with those that it is to resume with."""
+    """Compares the inputs and settings of unfinished work with those of the run that resumes it."""
     names = {*stored, *origin}
     differing = sorted(name for name in names if stored.get(name) != origin.get(name))
     if differing:
@@ -129,7 +129,7 @@ def resumable_directory(
 
 @contextmanager
 def _open_files(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
-    """Opens files to write behind the bytes that count, which no other process may."""
+    """Opens files to append after the bytes that count, and locks them."""
     with ExitStack() as stack:
         streams: list[BinaryIO] = []
         for file, size in zip(files, sizes, strict=True):

@@ -81,7 +81,7 @@ def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) 
 def write_header(
     stream: BinaryIO, shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]
 ) -> None:
-    """Writes what stands before arrays that the caller writes, one after the other."""
+    """Writes the safetensors header; the caller writes the arrays, one after the other."""
     stream.write(_header(shapes, metadata))
 
 
@@ -114,7 +114,7 @@ def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 SCALE = "_scale"
-"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
+"""Suffix of the scales of an int8 matrix, after the matrix's name."""
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 """numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
 _CACHE_LINE, _BLOCK = 64, 1 << 20
@@ -180,11 +180,11 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
             start, left = start + some.nbytes, left - len(some)
 
     def check_unchanged(self, path: Path | None = None) -> None:
-        """Refuses what was written over, or replaced by another file, since it was opened."""
+        """Refuses a file that was overwritten or replaced since it was opened."""
         status = os.fstat(self._file) if path is None else path.stat()
         if _state(status) != self._state:
             raise ArtifactError(
-                f"{self._path}: was changed while it is used; write a new model elsewhere and "
+                f"{self._path}: was changed while in use; write a new model elsewhere and "
                 "rename it, then start again"
             )
 
@@ -210,7 +210,7 @@ def _read_at(file: int, view: memoryview, start: int) -> int:
 
 
 def _empty(kind: str, shape: tuple[int, ...], start: int) -> NDArray[Any]:
-    """Makes an array for what begins at a byte of the file, to lie as it would if it were mapped.
+    """Makes an array for the data at a byte of the file, aligned as if the file were mapped.
 
     The last bits of products depend on where in a line of the cache the numbers begin, which must
     not differ from run to run. A large array has pages of its own, which `free_pages` gives back.
@@ -229,7 +229,7 @@ def _empty(kind: str, shape: tuple[int, ...], start: int) -> NDArray[Any]:
 
 
 def free_pages(array: NDArray[Any]) -> None:
-    """Gives back the memory of a stored array that is not read any more: it holds zeros then."""
+    """Releases the memory pages of a stored array that is no longer read; it then holds zeros."""
     pages: Any = array
     while isinstance(pages, np.ndarray):
         pages = pages.base

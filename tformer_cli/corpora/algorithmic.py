@@ -53,7 +53,7 @@ class Task:
 
     draw: Callable[[Choices], Sequence[str]]
     answer: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[int]]]
-    """Gives the answer, and the places in the string that it comes from, or that decide a label."""
+    """Returns the answer, and the places in the string that it comes from, or that decide it."""
     has_labels: bool = False
 
     def example(self, string: Sequence[str]) -> Example:

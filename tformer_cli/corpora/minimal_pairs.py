@@ -52,7 +52,7 @@ FREQUENCY = {adverb.english[0]: adverb for adverb in lexicon.FREQUENCY.items}
 
 @dataclass(frozen=True, kw_only=True)
 class MinimalPair:
-    """Two sentences, and what each is decided for."""
+    """Two sentences, and the decision of each."""
 
     sentence: str
     other: str
@@ -130,7 +130,7 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
         return None
     sentences = []
     for referent, noun, other in zip((subject, obj), nouns, nouns[::-1], strict=True):
-        # What both can be would leave open which of them it is
+        # A piece that both share would not tell them apart
         unclear = {word.english for word in lexicon.specific(other)} | lexicon.ABSOLUTE
         pool = lexicon.reasons(noun, "-")
         options = [word for word in pool.items if word.english not in unclear] if pool else []
@@ -232,8 +232,8 @@ def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
         if not is_blank(line):
             if not 2 <= len(columns) <= MOST_COLUMNS or any(map(is_blank, columns[:2])):
                 raise DataError(
-                    f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, if they are "
-                    "not where the two part, TARGET and FOIL, with tabs between them"
+                    f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, unless the "
+                    "first difference decides, TARGET and FOIL, with tabs between them"
                 )
             sentence, other, target, foil = (*columns, "", "")[:MOST_COLUMNS]
             both = frozenset((sentence.strip(), other.strip()))

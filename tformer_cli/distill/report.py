@@ -250,7 +250,7 @@ def _compare(
     texts: Mapping[str, Sequence[str]],
     settings: TestSettings,
 ) -> Iterator[Comparison]:
-    """Compares the systems' translations, which stand one test set behind the other."""
+    """Compares the systems' translations, which hold one test set after the other."""
     start = 0
     for name, corpus in pairs.items():
         end = start + len(corpus)
@@ -378,7 +378,7 @@ def report_document(report: DistillationReport) -> Document:
     note = (
         f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as a "
         f"multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
-        "medians of the rounds' ratios. A line: translated alone."
+        "medians of the rounds' ratios. A line: each line by itself."
     )
     tables = [
         _table("Size", SIZES, report.systems),
@@ -388,7 +388,7 @@ def report_document(report: DistillationReport) -> Document:
         n_ranks = max(len(selection.ranks) for selection in chosen)
         ranks = [(f"Rank {rank + 1}", partial(_share_of_rank, rank)) for rank in range(n_ranks)]
         columns = [("Corpus", lambda row: row.corpus), ("Pairs", lambda row: f"{row.pairs:,}")]
-        tables.append(_table("Chosen of the teacher's translations", [*columns, *ranks], chosen))
+        tables.append(_table("Choice among the teacher's translations", [*columns, *ranks], chosen))
     # the header says what the columns of the comparisons mean, nothing of sizes
     systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
     return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])

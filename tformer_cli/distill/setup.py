@@ -141,7 +141,7 @@ class Setup:
 
 
 def check(setup: Setup) -> None:
-    """Makes sure that all inputs are there, and none would be written over."""
+    """Checks that all inputs exist, and that none would be overwritten."""
     recipe, config = setup.recipe, setup.config
     if not (config.teachers or config.translations or config.back_translation):
         raise RecipeError(

@@ -20,8 +20,8 @@ class State(Enum):
     """State of a stage, which decides the next action of a run."""
 
     unchanged = "unchanged; skipped"
-    begun = "begun; resumed"
-    kept = "made before; taken back"
+    begun = "started; resumed"
+    kept = "made earlier; restored"
     """Its outputs from these inputs are in `earlier`."""
     new = "to do"
     changed = "changed; done again"

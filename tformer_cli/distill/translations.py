@@ -134,7 +134,7 @@ def _inputs(setup: Setup, text: Text) -> dict[str, str]:
 
 
 def _translate(setup: Setup, text: Text) -> None:
-    """Translates a text into JSONL, behind the lines that an earlier run has written."""
+    """Translates a text into JSONL, after the lines that an earlier run has written."""
     output = setup.directory / text.place
     models = _models(setup, text)
     make_directory(output.parent)
@@ -324,7 +324,7 @@ def _selection_inputs(setup: Setup) -> dict[str, str]:
 
 
 def check_translations(setup: Setup) -> None:
-    """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
+    """Checks that translations made elsewhere belong to the training data: reads all."""
     for number, file in enumerate(setup.config.translations):
         path = setup.file(file)
         for _ in _match_pairs(_pairs(setup, "train", number, path), path):
@@ -419,8 +419,8 @@ def _match_pairs(
             counts = [number - 1, number + sum(1 for _ in both)]
             n_sentences, n_translations = counts if pair is None else reversed(counts)
             raise DataError(
-                f"{file}: has not a translation for each sentence of its corpus, but "
-                f"{n_translations:,} for {n_sentences:,}; translate it again"
+                f"{file}: has {count_of(n_translations, 'translation')} for the "
+                f"{n_sentences:,} sentences of its corpus; translate it again"
             )
         check_same_source(file, number, pair[0], entry[0])
         yield pair, entry[1]

@@ -139,7 +139,7 @@ def _read(
     counts: LineCounts,
     answers: Callable[[str, Sequence[str]], tuple[str, ...]],
 ) -> TestSet:
-    """Reads the texts of a test set; those of models are made."""
+    """Reads the texts of a test set; models translate theirs."""
     source: Path | None = None if files.source is None else Path(files.source)
     references = [Path(path) for path in files.reference]
     if files.test_set is not None:

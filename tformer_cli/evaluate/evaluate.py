@@ -374,7 +374,7 @@ class TextEvaluation(_Scored, Generic[AnyScores]):
     signature: str
     token_ids: tuple[tuple[int, ...], ...] = ()
     steps: tuple[tuple[float, ...], ...] = ()
-    """ln p of those that were predicted, of each text; none of hidden tokens."""
+    """ln p of the predicted tokens, for each text; none for hidden tokens."""
     sizes: tuple[int, ...] = ()
     """Bytes of each text; see `TextScores`."""
 
@@ -413,7 +413,8 @@ def compare_evaluations(
     has_ends = [len(side.steps[0]) - len(side.token_ids[0]) for side in (result, baseline)]
     if result.sizes != baseline.sizes or result.kind != baseline.kind:
         raise UsageError(
-            "--baseline-model: only one of the two predicts where texts end; add --text-kind stream"
+            "--baseline-model: one of the models predicts end-of-text, the other does not; add "
+            "--text-kind stream"
         )
     if result.kind == "lines":
         bits = [
@@ -424,7 +425,7 @@ def compare_evaluations(
         return compare_losses(bits[0], bits[1][None], sizes, name="bits per byte")[0]
     if result.token_ids != baseline.token_ids or has_ends[0] != has_ends[1]:
         raise UsageError(
-            "--baseline-model: has other tokens, so that blocks of the text cannot be paired; add "
+            "--baseline-model: its tokens differ, so blocks of the text cannot be paired; add "
             "--text-kind lines"
         )
     losses = [

@@ -1,4 +1,4 @@
-"""Everything that only makes tformer faster; what is true stands in `model` and `search`.
+"""Everything that only makes tformer faster; `model` and `search` define the results.
 
 `native` has the kernels written in C, for training and for a whole search; `native_search` is the
 search engine that calls them, `unpadded` lays out what they train on. `products` and

@@ -48,7 +48,7 @@ class CompiledEncoder:
     ) -> list[Result]:
         """Computes something of the number and the states (S, D) of every text, in threads."""
         n_workers = self._n_threads or available_threads()
-        # One more for the end of sentence, which most models read behind a text
+        # One more for the end of sentence, which most models read after a text
         lengths = [len(text) + 1 for text in texts]
         batches = plan_native_batches(lengths, self._size.fitting_tokens, n_workers)
         n_threads = self._size.threads_of_each(batches, n_workers)

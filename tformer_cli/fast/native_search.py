@@ -143,7 +143,7 @@ class CompiledSearch:
         return versions(self._modules) == self._versions
 
     def unsupported_state(self) -> str | None:
-        """Describes what is set on the model that the kernels would ignore; None: nothing is."""
+        """Describes a setting of the model that the kernels would ignore; None if there is none."""
         from tformer_cli.fast.native.torch_weights import unsupported_state
 
         return unsupported_state(self._modules)
@@ -257,7 +257,7 @@ class CompiledSearch:
         sources = [sentence.tokens for sentence in sentences]
         limits = [self._longest(sentence, config) for sentence in sentences]
         divisors = _divisors(config, self._model.max_positions)
-        # What follows a prompt is the work, and remembered as long as it
+        # The work is the continuation of a prompt, and its memory is as long
         lengths = [
             len(source) + (1 if self._prompted is None else limit)
             for source, limit in zip(sources, limits, strict=True)
@@ -296,7 +296,7 @@ class CompiledSearch:
         return config.batch_tokens or self._size.fitting_tokens * max(1, 4 // n_rows)
 
     def _longest(self, sentence: Sentence, config: DecodingConfig) -> int:
-        """Most tokens of a translation, or of what follows a prompt."""
+        """Most tokens of a translation, or of the continuation of a prompt."""
         n_source = len(sentence.tokens)
         if self._prompted is not None:
             config = self._prompted.within(config, n_source)
@@ -420,7 +420,7 @@ def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.flo
 @lru_cache(maxsize=8)
 def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
     """Divisors of log-probabilities: for each length, the end of sentence counted."""
-    # Two more: no tokens at all, and the end of sentence behind the longest
+    # Two more: no tokens at all, and the end of sentence after the longest
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 
@@ -539,10 +539,10 @@ def _whole(model: SearchedModel) -> SearchedModel:
 def _not_searched(config: ModelConfig, *, is_prompted: bool) -> str | None:
     """Gives the reason why a model is not searched with so; None if it is."""
     if config.is_encoder_only:
-        return "an encoder alone writes nothing"
+        return "an encoder writes nothing"
     # A prompt is read by the decoder, a source by an encoder
     if config.is_decoder_only != is_prompted:
-        return "language models, and they alone, continue prompts"
+        return "only language models continue prompts"
     return None
 
 

@@ -70,7 +70,7 @@ def use_bfloat16(model: Transformer) -> None:
 def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]:
     """Quantizes the matrices among a model's weights: those of all products, and the embeddings.
 
-    Biases, norms and learned positions stay as they are.
+    Biases, norms and learned positions stay real numbers.
     """
     return {name: quantize_matrix(weights[name]) for name in weights if is_quantized(name, weights)}
 

@@ -31,7 +31,7 @@ class Unpadded(NamedTuple):
     """Token ids of B sentences."""
 
     tokens: Tensor
-    """(1, N) ids; behind the last sentence any that fill the row up."""
+    """(1, N) ids; after the last sentence, padding that fills the row."""
     positions: Tensor
     """(N) place of each token in its sentence, from 0."""
     starts: Tensor
@@ -39,7 +39,7 @@ class Unpadded(NamedTuple):
 
 
 def remove_padding(tokens: Tensor, mask: Tensor) -> Unpadded:
-    """Lays sentences (B, T), whose mask (B, T) is False at the padding behind, out in one row."""
+    """Lays sentences (B, T), whose mask (B, T) is False at trailing padding, out in one row."""
     lengths = mask.sum(dim=1)
     starts = functional.pad(lengths.cumsum(0), (1, 0))
     n_tokens = int(starts[-1])

@@ -1,6 +1,6 @@
 """Files and directories that exist whole or not at all.
 
-Everything is written beside its place under another name, flushed to the disk and renamed. A kill
+Everything is written next to its place under another name, flushed to the disk and renamed. A kill
 or a power cut at any moment leaves the old state or the new one; see `directory_aside` for its one
 exception.
 """
@@ -77,9 +77,9 @@ def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a
 ASIDE = ".partial"
 """Ends them; before it stands the number of the process that writes."""
 STALE_SECONDS = 24 * 3600
-"""Age from which on a file of a directory that machines share is taken for left behind."""
+"""Age at which a file in a directory shared by machines counts as abandoned."""
 _SCRATCH = "tformer-"
-"""Begins the names of temporary directories; behind it stands the number of the process."""
+"""Prefix of temporary directories, before the number of the process."""
 _SCRATCH_OF = re.compile(rf"{_SCRATCH}(\d{{1,10}})-\w+")
 _BEGUN_BY = re.compile(rf"(?:\.removed)?\.(\d{{1,10}}){re.escape(ASIDE)}")
 
@@ -172,7 +172,7 @@ def held_directory(prefix: str) -> tuple[Path, int]:
         try:
             descriptor = os.open(directory, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # somebody took it for left behind before it was held
+            continue  # another process removed it before it was locked
         hold(descriptor, is_shared=True)
         if directory.is_dir():
             return directory, descriptor
@@ -245,7 +245,7 @@ def _is_alive(process: int) -> bool:
 
 @contextmanager
 def written_aside(path: Path, *, among_machines: bool = False) -> Iterator[Path]:
-    """Yields another path beside `path`; the file written there replaces it at the end.
+    """Yields another path next to `path`; the file written there replaces it at the end.
 
     On an exception nothing is left.
     """
@@ -272,7 +272,7 @@ def _discard(file: Path) -> None:
 
 @contextmanager
 def directory_aside(path: Path) -> Iterator[Path]:
-    """Yields a new directory beside `path` that takes its place, with its files, at the end.
+    """Yields a new directory next to `path` that takes its place, with its files, at the end.
 
     If one exists already, a kill between the two renames leaves neither under that name. Of a link
     the directory that it leads to is replaced.
@@ -450,7 +450,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 @contextmanager
 def default_signals() -> Iterator[None]:
     """Lets signals that end the process do so at once, also where a library works."""
-    # Python lets the main thread alone set them
+    # Python lets only the main thread set them
     if threading.current_thread() is not threading.main_thread():
         yield
         return

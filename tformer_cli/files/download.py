@@ -18,7 +18,7 @@ from tformer_cli.files.regular_file import BLOCK_BYTES, hash_file
 
 Report = Callable[[int], None]
 SECONDS = 10.0
-"""Longest silence of a server, so that a machine without a network is told so at once."""
+"""Longest silence of a server, so that a machine without a network fails at once."""
 ATTEMPTS = 4
 SECONDS_BETWEEN_REPORTS = 5.0
 _GZIP = b"\x1f\x8b"
@@ -78,7 +78,7 @@ def _fetch(file: RemoteFile, part: Path, report: Report) -> None:
             # Without a byte of progress the server is out of reach: waiting would not help
             if attempt < ATTEMPTS and part.exists() and part.stat().st_size > begun:
                 continue
-            # The library wraps what the system says in words of its own
+            # The library wraps the system's message in words of its own
             inner = error.reason if type(error) is URLError else error
             reason = str(inner) or type(error).__name__
             raise ArtifactError(f"{file.url}: cannot be downloaded ({reason})") from None
@@ -104,7 +104,7 @@ def _continue(url: str, part: Path, begun: int, report: Report) -> None:
 
 
 def _unpack(file: RemoteFile, part: Path, path: Path) -> None:
-    """Puts a download in its place, if it is what the table says; else nothing is left of it."""
+    """Moves a download into place if it matches the table; else removes it."""
     try:
         with written_aside(path) as aside:
             with part.open("rb") as packed, aside.open("wb") as out:
@@ -136,4 +136,4 @@ def _copy(packed: BinaryIO, out: BinaryIO, size: int) -> None:
 
 def _check(file: RemoteFile, path: Path) -> None:
     if path.stat().st_size != file.size or hash_file(path) != file.sha256:
-        raise _OtherFileError("another size or SHA-256 than tformer's table has for it")
+        raise _OtherFileError("its size or SHA-256 differs from tformer's table")

@@ -160,7 +160,7 @@ Entry = TypeVar("Entry")
 def read_run_log(
     run: Path, name: str, absent: str, parse: Callable[[bytes], Entry | None]
 ) -> Iterator[Entry]:
-    """Reads what a run has written so far; a last line that is still being written is omitted."""
+    """Reads the lines that a run has written so far, without a last line still being written."""
     file = run / name
     if not run.is_dir():
         raise DataError(f"{run}: no such run directory; name one that `tformer train` has made")

@@ -1,7 +1,7 @@
-"""Vocabularies and merges that were cut short: what every importer's result is checked for.
+"""Vocabularies and merges that were cut short: a check of every importer's result.
 
-A cut `vocab.txt` or `merges.txt` still reads as one, but gives a model another tokenizer. Two facts
-tell: rows of the model for which there is no piece, and pieces that no merge makes.
+A cut `vocab.txt` or `merges.txt` is still readable, but makes another tokenizer. Two facts show it:
+rows of the model without a piece, and pieces that no merge makes.
 """
 
 import re
@@ -21,7 +21,7 @@ from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
 # multiples that tools pad the rows of a vocabulary to, for the speed of their products
 PADDED_TO = (8, 64, 128)
-# one piece of so many may be one that no merge makes, as of words that merges were not learned of
+# at most one piece in so many may have no merge, such as words outside the merges' training text
 _TOLERATED = 100
 _UNUSED = re.compile(rf"{UNUSED}(\d+)>")
 # pieces that are names, not text; fairseq pads its dictionaries with the last
@@ -61,7 +61,7 @@ def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
 
 
 def _declared_tokens(files: Iterable[Path]) -> dict[str, int]:
-    """Tokens that files beside a model add to its vocabulary, with their ids; -1: none is given."""
+    """Tokens that files next to a model add to its vocabulary, with their ids; -1: no id."""
     tokens: dict[str, int | None] = {}
     for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):
         file = directory / TOKENIZER_CONFIG
@@ -76,11 +76,11 @@ def _rows_without_piece(
     numbers -= declared
     if len(numbers) <= spare:
         return
-    n_rows = max(numbers) + 1  # padding is behind all entries
+    n_rows = max(numbers) + 1  # padding comes after all entries
     if not any(n_rows % size == 0 and len(numbers) < size for size in PADDED_TO):
         raise ArtifactError(
             f"{where}: the model has {len(numbers):,} rows without an entry of the vocabulary, and "
-            "nothing says why, so a file may be cut short; download it again"
+            "no setting explains them, so a file may be cut short; download it again"
         )
     yield f"{len(numbers):,} rows have no entry of the vocabulary and are never written"
 
@@ -94,7 +94,7 @@ def _pieces_without_merge(
 ) -> Iterable[str]:
     if isinstance(tokenizer, BytePieceTokenizer):
         mergeable = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
-        tolerated = 0  # what is added to such a vocabulary is declared
+        tolerated = 0  # such vocabularies declare their added tokens
     else:
         codes = [side.codes for side in sides if isinstance(side, PieceSide) and side.codes]
         if not codes:

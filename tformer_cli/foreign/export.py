@@ -110,7 +110,7 @@ def _source(
     tasks: Container[TaskKind] = TRANSLATORS,
     weights: Literal["float32"] | None = "float32",
 ) -> Path:
-    """Finds the directory of a model; one of another kind is told where else it can go."""
+    """Finds the directory of a model; the error for another kind names formats that fit."""
     source = resolve_model(model, weights=weights)
     try:
         check_model(source, tasks)
@@ -148,7 +148,7 @@ def _save(
             config=directory.config,
             tokenizer=directory.tokenizer,
             decoding=directory.decoding,
-            # its scores are those of other weights: of float32, or without the adapter
+            # its scores belong to other weights: float32, or without the adapter
             info=replace(directory.info, scores={}),
             weight_type=weight_type,
         )
@@ -216,8 +216,8 @@ def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = No
     directory = _load_directory(model, output, adapter, tasks=GRAPHS)
     if directory.config.reads_images:
         raise UsageError(
-            f"{directory.path}: reads images; export with --format huggingface, whose library has "
-            "what prepares them"
+            f"{directory.path}: reads images; export with --format huggingface, whose library "
+            "prepares them"
         )
     layout = with_whole_tokenizer(directory, encoder_layout(directory))
     config = directory.config
@@ -265,7 +265,7 @@ def _write(
             "clean_up_tokenization_spaces": False,
         }
         texts = {**texts, "tokenizer_config.json": _json({**layout.settings, **limits})}
-    # beside its place first, so that an interrupted export leaves nothing
+    # next to its place first, so that an interrupted export leaves nothing
     with directory_aside(output) as aside:
         for file in (*files, *texts, *weights):
             (aside / file).parent.mkdir(exist_ok=True)

@@ -98,8 +98,8 @@ _MULTILINGUAL = (
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
-_OFFSET = 2  # position of the first token: behind that of padding, 1
-# longest sentences: of models that do not say, and of those that are imported
+_OFFSET = 2  # position of the first token: after that of padding, 1
+# longest sentences: for models without the setting, and for imported ones
 _DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14
 _PAD, _EOS, _UNK = 1, 2, 3
 _VERSION = 3  # of stacks that end with a norm if they are pre-norm
@@ -174,8 +174,8 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
 def _convert(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> ForeignModel:
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(
-            f"{path}: is a multilingual model (task = {shown(settings['task'])}), and where the "
-            "tokens of its languages stand is decided by options of fairseq's commands; import it "
+            f"{path}: is a multilingual model (task = {shown(settings['task'])}), whose "
+            "language tokens depend on options of fairseq's commands; import it "
             "from Hugging Face (M2M-100, NLLB, mBART), or a model of two languages"
         )
     check_settings(path, settings, KNOWN)
@@ -222,7 +222,7 @@ def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
     if joint.is_file():
         return joint, joint
     raise ArtifactError(
-        f"{missing}: no such file; put the dictionaries that the model was trained with beside it"
+        f"{missing}: no such file; put the dictionaries that the model was trained with next to it"
     )
 
 

@@ -287,7 +287,7 @@ class ForeignModel:
     ids: tuple[int, ...]  # the foreign id of each id of the target; -1: none
     languages: tuple[str, str] = ("", "")
     labels: tuple[str, ...] = ()  # labels of a classifier in the order of its outputs
-    # sentences about what is not exactly as in the foreign tool
+    # sentences about differences from the foreign tool
     notes: tuple[str, ...] = field(default=())
     shortlist: Shortlist | None = None  # its lexical shortlist in tformer's ids, if it has one
     weight_type: str = "float32"  # type of the matrices: "float32" or "int8"

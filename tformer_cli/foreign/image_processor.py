@@ -160,7 +160,7 @@ def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparat
 
 
 def _by_default(size: tuple[int, int], mean: tuple[float, ...], std: tuple[float, ...]) -> str:
-    """Notes what is done without a preprocessor_config.json."""
+    """Describes the defaults without a preprocessor_config.json."""
     shown = (" ".join(f"{value:g}" for value in values) for values in (mean, std))
     how = "mean {}, deviation {}".format(*shown)
     return (
@@ -218,7 +218,7 @@ def _both_sides(file: Path, name: str, value: object) -> tuple[int, int]:
 
 
 def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[int, ...]:
-    """Height and width, or only the shorter side; a number is of a square, or the shorter side."""
+    """Height and width, or only the shorter side; a number means a square, or the shorter side."""
     numbers = [value]
     if isinstance(value, dict):
         lengths = {key: side for key, side in value.items() if side is not None}

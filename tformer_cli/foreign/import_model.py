@@ -91,10 +91,10 @@ def resolve_model(
     say: Callable[[str], None] | None = None,
     weights: ImportedWeights | None = None,
 ) -> Path:
-    """Returns the model directory of what a user has named as a model.
+    """Returns the model directory for MODEL as a user names it.
 
-    A foreign model is imported into the cache when it is first used. What opens models calls this;
-    so does the command line before it checks what an output would destroy.
+    A foreign model is imported into the cache when it is first used. Code that opens models calls
+    this, and so does the command line before it checks what an output would destroy.
     """
     model, name = Path(model), str(model)
     if may_be_ours(model):
@@ -125,7 +125,7 @@ def resolve_model(
 
 
 def _introduce_model(name: str, known: KnownModel) -> str:
-    """Says what a name stands for when it is first used, and what else would serve."""
+    """Describes a model when it is first used, and its alternatives."""
     others = [other.name for other in models_for(name) if other is not known]
     also = f"; others: {', '.join(others[:3])}" if others and known.name != name else ""
     if known.codes and (halves := through_english(name)):
@@ -207,7 +207,7 @@ def _import_into_cache(
 
 
 def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
-    """Names what a foreign model was imported from: a directory, or a file with those beside it."""
+    """The source of a foreign model: a directory, or a file with those next to it."""
     from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.foreign.recognizing import find_adapter
 
@@ -241,9 +241,9 @@ def foreign_model_around(file: Path) -> Path | None:
 
 
 def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None) -> Path:
-    """Returns the file or model directory of what a user has named as a tokenizer.
+    """Returns the file or model directory for a tokenizer as a user names it.
 
-    Files of JSON, and pipes, are read as they are. Other names are as of models: a foreign one is
+    Files of JSON, and pipes, are read as they are. Other names mean models: a foreign one is
     imported into the cache when it is first used, in the same place as for translation.
     """
     is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
@@ -271,7 +271,7 @@ def _convert_model(
 
 @contextmanager
 def _foreign(path: Path) -> Iterator[None]:
-    """Makes one error of what is wrong in files of others, in ways that no one foresaw, too."""
+    """Turns all errors in foreign files, unforeseen ones too, into one error."""
     try:
         yield
     except DataError as error:  # of a tokenizer's file
@@ -379,7 +379,7 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     """Names an import by the files, as far as is quick to tell, and the type of its weights."""
     from tformer_cli.foreign.recognizing import find_adapter
 
-    # a file is read with others beside it
+    # a file is read with others next to it
     directory = path.parent if path.is_file() else path
     # packages of Argos and sentence-transformers have directories inside
     paths = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
@@ -441,7 +441,7 @@ def _find_download(name: str) -> Path | None:
 
 
 def _local(source: str, say: Callable[[str], None] | None = None) -> Path:
-    """Returns the path of a source; what is elsewhere is downloaded, if it was not before."""
+    """Returns the path of a source, downloaded first if it is remote and not cached."""
     path = Path(source)
     if _exists(path):
         from tformer_cli.foreign.recognizing import find_directory

@@ -169,7 +169,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads a vocabulary that has a piece a line, all of which end."""
+    """Reads a vocabulary with one piece per line; the last line must end, too."""
     lines = read_text(path).split("\n", _MOST_LINES + 1)
     if len(lines) > _MOST_LINES + 1:
         raise ArtifactError(f"{path}: has more than {_MOST_LINES:,} lines; use the model's own")
@@ -191,7 +191,7 @@ def check_settings(
 
 
 def shown(value: object) -> str:
-    """Writes a foreign setting for a message; of what is not plain its type, which is short."""
+    """Formats a foreign setting for a message; for a nested value, its type, which is short."""
     parts = value if isinstance(value, list) else [value]
     if len(parts) < 10 and all(isinstance(part, str | int | float | None) for part in parts):
         return json.dumps(value)[:60]

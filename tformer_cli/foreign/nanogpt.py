@@ -83,8 +83,8 @@ def _nanogpt(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> For
     if not settings.keys() & set(MODEL_ARGS):
         names = ", ".join(sorted(map(str, settings))[:8]) or "empty"
         raise ArtifactError(
-            f"{path}: its model_args are {names}, not {', '.join(MODEL_ARGS)}, so it is of another "
-            "program; checkpoints of nanoGPT and minGPT are read, and Hugging Face's directories"
+            f"{path}: its model_args are {names}, not {', '.join(MODEL_ARGS)}, so another "
+            "program wrote it; tformer reads nanoGPT and minGPT, and Hugging Face directories"
         )
     width = number(path, settings, "n_embd")
     vocabulary = read_vocabulary(path.parent)
@@ -134,7 +134,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
     model = assembled_model(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
     if found_vocabulary is not None:
         return model
-    note = f"has no vocabulary beside it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
+    note = f"has no vocabulary next to it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
     return replace(model, notes=(*model.notes, note))
 
 
@@ -251,11 +251,13 @@ def find_file(path: Path) -> Shape | None:
 
 
 def convert_file(path: Path, shape: Shape) -> ForeignModel:
-    """Converts a file of llama2.c; its tokenizer lies beside it."""
+    """Converts a file of llama2.c; its tokenizer lies next to it."""
     names = (f"tok{shape.vocab_size}.bin", "tokenizer.bin")
     tokenizer = next((path.parent / n for n in names if (path.parent / n).is_file()), None)
     if tokenizer is None:
-        raise ArtifactError(f"{path}: its tokenizer is missing; put {' or '.join(names)} beside it")
+        raise ArtifactError(
+            f"{path}: its tokenizer is missing; put {' or '.join(names)} next to it"
+        )
     data = _spm_of(*_read_pieces(tokenizer, shape.vocab_size))
     family = FAMILIES["llama"]
     settings = {

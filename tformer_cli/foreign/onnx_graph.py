@@ -48,7 +48,7 @@ def outputs_of(directory: ModelDirectory) -> list[str]:
 
 
 def graph_writer(directory: ModelDirectory, layout: Layout) -> Callable[[Path], object]:
-    """Makes the graph of a model, whose ids are those of a layout; the model is given up.
+    """Makes the graph of a model, with the ids of a layout; consumes the model.
 
     Batches may have any number of texts, of any length that the model takes.
     """

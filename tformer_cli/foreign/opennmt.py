@@ -1,7 +1,7 @@
 """Translation models of OpenNMT-py, a checkpoint (`.pt`), and of Eole, a directory.
 
 Models are pre-norm; sources have no `</s>`. Newer checkpoints may have no biases, and their weights
-beside them as `.safetensors`. Eole has the same models under other names; its config.json has only
+next to them as `.safetensors`. Eole has the same models under other names; its config.json has only
 the settings that were given, those of encoder and decoder before those of the model. Sources:
 OpenNMT-py 3.5, onmt/models/model_saver.py, onmt/encoders/transformer.py,
 onmt/decoders/transformer.py; Eole 0.6, eole/config/models.py, eole/models/model_saver.py.
@@ -274,7 +274,7 @@ _EOLE_SETTINGS = (
     *(Setting("norm_epsilon", f"{side}_norm_eps", 1e-5) for side in _BOTH),
     *(Setting("activation", f"{side}_mlp_activation_fn", "relu", _ACTIVATIONS) for side in _BOTH),
 )
-_HERE_UNUSED = no_effect("of what such a model does not have, or that its tensors tell")
+_HERE_UNUSED = no_effect("absent from such a model, or given by its tensors")
 _EOLE_ROWS: KeyRows = {
     "architecture": only("transformer", "custom"),
     **rows_of("encoder_type decoder_type", only("transformer")),

@@ -32,10 +32,10 @@ Convert = Callable[[Literal["float32", "int8"] | None], ForeignModel]
 
 
 def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
-    """Finds what converts a directory or file; None if it is of no known kind.
+    """Finds the converter of a directory or file; None if its kind is unknown.
 
-    The order counts: what tells least by itself, the ending of a file, comes last. `find_base`
-    returns where the model that an adapter names lies.
+    The order counts: the weakest sign, the ending of a file, comes last. `find_base` returns the
+    path of the model that an adapter names.
     """
     family = find_directory(path) if path.is_dir() else None
     if family is not None:
@@ -85,7 +85,7 @@ def find_adapter(path: Path) -> StoredAdapter | None:
     if not (path / ADAPTER_CONFIG).is_file() or (path / "config.json").is_file():
         return None
     adapter = read_adapter(path)
-    if adapter.base_hash:  # beside the model of its run
+    if adapter.base_hash:  # next to the model of its run
         return None
     if not adapter.settings.base:
         raise ArtifactError(
@@ -109,10 +109,7 @@ def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> Fore
             "the model, and the adapter with --adapter"
         )
     model = convert("float32")
-    note = (
-        f"the adapter was trained for {base}; whether these are the weights that it had then "
-        "cannot be verified"
-    )
+    note = f"the adapter was trained for {base}; that these are the same weights cannot be verified"
     return replace(
         model,
         kind=f"{model.kind} with an adapter of peft",
@@ -132,7 +129,7 @@ _READERS: Mapping[Task, Callable[[Source], ForeignModel]] = {
 
 
 def find_directory(path: Path) -> Callable[[], ForeignModel] | None:
-    """Finds what reads a directory; None if its config.json is of no family."""
+    """Finds the reader of a directory; None if its config.json belongs to no family."""
     file = path / "config.json"
     if (path / "modules.json").is_file():
         return partial(_read_sentences, path)

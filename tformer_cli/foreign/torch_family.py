@@ -1,6 +1,6 @@
-"""One reader for models of fairseq, OpenNMT-py and Eole, each a table; and what cuts their texts.
+"""One reader for models of fairseq, OpenNMT-py and Eole, each a table; and their tokenizers.
 
-Their settings are those of a training run, of which few concern the model; their texts are cut by
+Few of their settings, which describe a training run, concern the model; their texts are cut by
 SentencePiece, by a list of merges, or before they reach the tool.
 """
 
@@ -38,8 +38,8 @@ _SIDES = ("source", "src"), ("target", "tgt", "trg")
 _VERSION = b"#version:"
 DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
 IN_PIECES = (
-    "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
-    "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
+    "no SentencePiece model (*.model) and no list of merges (bpecodes) is next to it, so texts "
+    "must be pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
 )
 IN_WORDS = (
     "texts are words with spaces between them, tokenized as those that it was trained on (often "
@@ -52,7 +52,7 @@ def spm_tokenizer(
     sides: tuple[VocabularyOrder, VocabularyOrder],
     tokens: Languages = NO_LANGUAGES,
 ) -> SentencePieceTokenizer:
-    """Makes a tokenizer of a SentencePiece model for each side; what is alike is there once."""
+    """Makes a tokenizer from a SentencePiece model for each side; equal ones are stored once."""
     return SentencePieceTokenizer.build(
         read_bytes(spms[0]),
         None if spms[0] == spms[1] else read_bytes(spms[1]),
@@ -169,7 +169,7 @@ def read_model(
     languages: tuple[str, str] = ("", ""),
     decoding: DecodingConfig = DECODING,
 ) -> ForeignModel:
-    """Reads the weights of a model, of which all must be known, and the tokenizer beside it."""
+    """Reads the weights of a model, all of which must be known, and the tokenizer next to it."""
     outer_weights = _around_stacks(names, reader, config, sides)
     tables = positions or {side: reader.take(name) for side, name in names.positions.items()}
     for side, table in tables.items():

@@ -43,7 +43,7 @@ class HeadId(NamedTuple):
 
 
 class LayerId(HeadId):
-    """A layer where a map is of all its heads together; its `head` is 0 and part of no name."""
+    """A layer, for a map of all its heads together; `head` is 0 and not part of the name."""
 
     __slots__ = ()
 

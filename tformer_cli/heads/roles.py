@@ -1,14 +1,14 @@
 """Names of metrics, and the rules that name the role of a head from its metrics.
 
-Rules are tried on means over rows, of a sentence or of a corpus. Of the roles that are a mass on
-one place (previous, self, next, sink) the one with the largest mass is meant if several hold; the
-others are tried in the order of `ROLES`. A role says where a head looks, not whether it matters.
+Rules are tried on means over rows, for a sentence or a corpus. If several of the roles that measure
+a mass on one place hold (previous, self, next, sink), the one with the largest mass wins; the
+others are tried in the order of `ROLES`. A role says where a head looks, not how much it matters.
 Nothing here imports torch: the command line checks selections of heads by these names.
 
 Rare-word heads attend to the rarest tokens of a sentence.
 Voita et al. 2019, section 5.3: of the sentences whose least frequent token is not among the 500
 most frequent, such a head points to one of the two least frequent tokens in most rows. Frequencies
-are counts of source tokens in the training corpus, or in the corpus that is looked at.
+are counts of source tokens in the training corpus, or in the inspected corpus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FREQUENT = 500  # Tokens that are not rare anywhere (Voita et al. 2019).
 RAREST = 2  # Tokens of a sentence that count as its rarest (Voita et al. 2019).
 NO_RARE_SENTENCE = f"no token outside the {FREQUENT} most frequent"
-"""Reason why sentences of frequent tokens alone do not show rare-word heads."""
+"""Reason why sentences of only frequent tokens do not show rare-word heads."""
 FEWEST_TOKENS = 6  # In shorter sentences two tokens are too many of them; ours
 
 
@@ -78,7 +78,7 @@ class TokenFrequencies:
 def rare_positions(
     frequencies: TokenFrequencies | None, source_ids: Sequence[int]
 ) -> tuple[int, ...]:
-    """Finds where the rarest of tokens (S) are; nowhere if it is not known what is frequent."""
+    """Finds the places of the rarest of tokens (S); none if frequencies are not known."""
     return () if frequencies is None else frequencies.rare_tokens(source_ids).positions
 
 
@@ -143,10 +143,10 @@ METRICS: dict[str, Measure] = {
         "Average weight on the target's start of sentence, a place to rest",
     ),
     "memory": Measure(
-        "on the memory", "Average weight on tokens of earlier segments, of rows that have any"
+        "on the memory", "Average weight on tokens of earlier segments, over rows that have any"
     ),
 }
-"""Every metric with its plain name and what it says, in the order of the output."""
+"""Every metric with its plain name and its meaning, in the order of the output."""
 
 
 Role = Literal["previous", "self", "next", "sink", "aligner", "broad", "rare", "other"]
@@ -155,8 +155,10 @@ POSITION_ARGMAX = 0.9  # Or the largest in this share of rows (Voita et al. 2019
 SINK_MASS = 0.6  # Mean weight of a special token (Clark et al. 2019)
 ALIGNER_CONFIDENCE = 0.5  # An aligner's rows have more than this weight on one source token; ours
 ALIGNER_DIAGONALITY = 0.5  # Ours: confidence p along the diagonal gives about p
-BROAD_ENTROPY = 0.78  # Of the largest: the 3.8 nats of Clark et al. 2019, 3.8 / ln 128
-RARE_ARGMAX = 0.5  # Of rows point to one of the two rarest tokens (Voita et al. 2019)
+BROAD_ENTROPY = (
+    0.78  # Share of the largest entropy: the 3.8 nats of Clark et al. 2019, 3.8 / ln 128
+)
+RARE_ARGMAX = 0.5  # Share of rows that point to one of the two rarest tokens (Voita et al. 2019)
 POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"}
 
 
@@ -252,9 +254,9 @@ SIGNS: dict[Role, tuple[str, str]] = {
 ORDER = (
     "Metrics are means over rows. If several of previous, self, next and sink hold, the one with "
     "the largest mass wins; then the first of aligner, broad, rare, other. Token frequencies come "
-    "from the model directory (frequencies.json of a run), with --corpus else from the corpus. "
+    "from the model directory (frequencies.json of a run), else with --corpus from that text. "
     "Without them, and in a sentence with no rare token or fewer than 6 tokens, rare-word heads "
-    "are not judged. A role says where a head looks, not whether it matters."
+    "are not classified. A role says where a head looks, not how much it matters."
 )
 
 

@@ -15,7 +15,7 @@ that begins with ``!`` begins with every head. Layers and heads count from 0.
 Conditions keep the heads of a pattern that meet all of them; ``top:n`` keeps those n of them whose
 metric is largest. So ``@prev>0.8``, ``cross@entropy<1``, ``enc.0-2@role=sink``,
 ``top:8@confidence``, ``cross:top:2@diagonality``, ``*,!@role=other``. The metrics
-(`roles.METRICS`) are those of the sentence that is looked at, or the means over a corpus;
+(`roles.METRICS`) are those of the inspected sentence, or the means over a corpus;
 a head for which one is not defined does not meet a condition on it.
 """
 
@@ -56,7 +56,7 @@ Condition = Callable[[Metrics], bool]
 def select_heads(
     selections: Sequence[str], layout: HeadLayout, *, option: str = "--heads"
 ) -> list[HeadId]:
-    """Finds the heads that selections name by kind, layer and number alone."""
+    """Finds the heads that selections name only by kind, layer and number."""
     try:
         selection = HeadSelection(selections, layout)
         if not selection.needs_metrics:
@@ -86,7 +86,7 @@ class HeadSelection:
 
     def __init__(self, selections: Sequence[str], layout: HeadLayout) -> None:
         """Reads selections as one; none selects every head."""
-        if not list(layout):  # All were pruned, or none was there
+        if not list(layout):  # All were pruned, or there was none
             raise UsageError("MODEL: has no heads; inspect one with attention")
         self._text = ",".join(selections)
         self._layout = layout
@@ -121,7 +121,7 @@ class HeadSelection:
 
 @dataclass(frozen=True)
 class _Term:
-    """A term: its pattern's heads, and what the metrics decide of them."""
+    """A term: its pattern's heads, and the conditions on their metrics."""
 
     is_negated: bool
     heads: frozenset[HeadId]

@@ -4,7 +4,7 @@ A head is switched off by its factor, ξ_h = 0 (`MultiHeadAttention.gate`); no w
 
 One at a time this is a forward pass for each head (`sentence_losses` under `heads_off`). All
 heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each
-head, each copy with its own gate, and what lies below the head's layer is computed once for all:
+head, each copy with its own gate, and the layers below the head's are computed once for all:
 the whole encoder, where the head is in the decoder. The target of a language model is its text,
 that of a classifier is the label, and those of a masked language model are hidden tokens.
 
@@ -19,9 +19,9 @@ One backward pass gives all heads. The absolute value is taken
 and the sum is divided by the number of target tokens, for every kind: I_h is in nats a target
 token, to be compared with Δ loss, of which it is the first-order estimate.
 
-Pruning takes heads out of the weights; the smaller, ordinary model computes the same. A head that
+Pruning removes heads from the weights; the smaller, ordinary model computes the same. A head that
 is switched off (ξ_h = 0) adds nothing to its layer's sum; so its rows of W_Q, W_K and W_V and its
-columns of W_O can go. What remains of a layer without heads is the bias of W_O.
+columns of W_O can go. A layer without heads keeps only the bias of W_O.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,9 +50,9 @@ from tformer_cli.text.tokenizer import PAD_ID
 def gated(
     model: Inspected, gates: Mapping[Place, Tensor], shifts: Mapping[Place, Tensor] | None = None
 ) -> Iterator[None]:
-    """Sets gates, and what is added after them, each broadcastable to (B, H, Q, E).
+    """Sets gates and the shifts added after them, each broadcastable to (B, H, Q, E).
 
-    Whatever happens, those from before come back.
+    The earlier ones are restored in any case.
     """
     shifts = shifts or {}
     places = {(kind, layer): a for kind, layer, a in attentions(model)}
@@ -160,8 +160,8 @@ def _sums_over_rows(
     """Sums measures (N, M) of tokens, by their logits and ids, over the tokens of rows: (R, M)."""
     positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
     targets = target_output.flatten()[positions] - model.first_target
-    # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding. Where
-    # targets stand at tokens of the source, its states go on behind the last target.
+    # (R, T, D) -> (N, D): only tokens, not padding, are compared with the vocabulary. Where
+    # targets stand at tokens of the source, its states continue after the last target.
     tokens = hidden[:, : target_output.shape[1]].flatten(0, 1)[positions]
     n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
     parts = torch.cat(
@@ -185,7 +185,7 @@ def losses_without_each(
     largest_positions: int = LARGEST_POSITIONS,
     measure: Measure = losses_of,
 ) -> tuple[Tensor, Tensor]:
-    """Computes each sentence's loss without each head, the rest of the model as it is."""
+    """Computes each sentence's loss without each head; the rest of the model is unchanged."""
     shared = SharedStates.of(model, batch)
     whole = measure(model, shared.last, batch.target_output)
     n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
@@ -237,7 +237,7 @@ class SharedStates:
         return cls(batch, states(encoder), memory, states(decoder), last)
 
     def entering(self, kind: Kind, layer: int) -> Tensor:
-        """Gives what enters a layer; of one behind the last, what left that."""
+        """Input of a layer; for index n_layers, the output of the last."""
         return (self.below_encoder if kind == "enc" else self.below_decoder)[layer]
 
     def rest(
@@ -264,10 +264,10 @@ class SharedStates:
                 return model.predicting(memory, source_mask)
             first, hidden = 0, self.below_decoder[0].repeat(n_copies, 1, 1)
             hidden = hidden if below_decoder is None else below_decoder
-        else:  # Of a single sentence keys and values are computed once for all copies
+        else:  # With a single sentence, keys and values are computed once for all copies
             memory = self.memory.repeat(n_copies if self.batch.n_sentences > 1 else 1, 1, 1)
         if isinstance(model, EncoderOnly):
-            raise TypeError(f"{kind}: an encoder alone has no decoder")
+            raise TypeError(f"{kind}: an encoder has no decoder")
         n_targets, device, remembered = hidden.shape[1], hidden.device, model.config.memory
         causal = causal_mask(n_targets, device)
         if remembered:
@@ -354,7 +354,7 @@ _NAMES: dict[Kind, str] = {
 
 def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
     if not model.config.projections:
-        raise ValueError("heads without projections cannot be taken out: they have no weights")
+        raise ValueError("heads without projections cannot be removed: they have no weights")
     kept = _kept_heads(model, set(heads))
     weights = dict(model.state_dict())
     for (kind, layer), numbers in kept.items():

@@ -77,7 +77,7 @@ class WordTokens:
     """A sentence, or a part of a line, in tokens, and the words they belong to."""
 
     ids: tuple[int, ...]  # Its tokens, without special tokens
-    shares: Numbers  # (tokens, words) part of each token in each word; of blanks alone 0
+    shares: Numbers  # (tokens, words) part of each token in each word; 0 for blanks
     is_cut: bool = False  # True if it has more tokens than were kept
 
     @property
@@ -106,7 +106,7 @@ def words_of_text(
     for part, (ids, offsets) in zip(parts, encoded, strict=True):
         before = _letters_before(part.encode())
         spans = start + before[_byte_spans(part, offsets)]
-        # a tokenizer's own space before the text is said to lie on its first letter
+        # a tokenizer's own space before the text counts as part of the first letter
         is_space = [tokenizer.piece_bytes[token].isspace() for token in ids]
         spans[is_space] = 0
         shares = _shares(spans[:longest], word_spans)
@@ -365,7 +365,7 @@ class HeadChoice:
 
     @property
     def description(self) -> str:
-        """The heads in words, for people who look at one sentence."""
+        """The heads in words, for the report of one sentence."""
         name = f"mean of {self.heads}" if len(self.members) > 1 else self.heads
         return f"{name} ({'stored' if self.is_stored else 'not measured'})"
 

@@ -12,7 +12,7 @@ JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = ½ (p + q), which is H(m) �
 0 for equal rows and ln 2 for rows without a common key (Lin 1991; of heads Clark et al. 2019,
 section 6). Computed in float64 over all rows of all sentences.
 
-Two models head by head: who is whose counterpart, who has moved, who does another job.
+Two models head by head: which heads correspond, which moved, and which changed role.
 
 Both models read the same sentences and the same targets, so their maps have the same rows and
 columns, and may be subtracted.
@@ -87,7 +87,7 @@ class HeadChange:
     second: HeadId | None
     divergence: float | None = None  # Mean Jensen–Shannon divergence of their rows, in nats
     divergence_in_place: float | None = None  # From the other model's head of the same name
-    first_role: Role | None = None  # Of the first model's head; None where there is none
+    first_role: Role | None = None  # The first model's head; None where there is none
     second_role: Role | None = None
 
     @property
@@ -219,7 +219,7 @@ def _augment(
 
 
 Metrics = dict[HeadId, dict[str, float]]  # The metrics of each head of a model
-MAPS_DRAWN = 8  # Most pairs whose maps a picture shows; of more, those that have changed most
+MAPS_DRAWN = 8  # Most pairs whose maps a picture shows: those that have changed most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +241,7 @@ class HeadDiff:
         return max(paired, key=lambda change: change.divergence or 0.0, default=None)
 
     def difference(self, change: HeadChange) -> Weights:
-        """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0."""
+        """(Q, K) weights of B's head minus those of A's, from −1 to 1; rows sum to 0."""
         if change.first is None or change.second is None:
             raise ValueError("a head without a counterpart has no difference")
         before, after = self.shown

@@ -33,7 +33,7 @@ def get_attributes(record: object, names: str) -> dict[str, Any]:
 
 
 def to_json(record: object, names: str) -> dict[str, Any]:
-    """Makes JSON data of `get_attributes`: what a view writes of a record is one line of names."""
+    """Makes JSON data with `get_attributes`: one line of names describes the output of a view."""
     return {name: jsonable(value) for name, value in get_attributes(record, names).items()}
 
 

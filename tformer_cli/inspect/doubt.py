@@ -154,7 +154,7 @@ def repeated(part: Part, _: Usual) -> float:
 
 
 def copied(part: Part, _: Usual) -> float:
-    # Numbers and marks stay what they are in good translations, too
+    # Numbers and marks stay the same in good translations, too
     words = [word for word in part.target_words if any(map(str.isalpha, word))]
     return sum(word in part.source_words for word in words) / max(len(words), 1)
 
@@ -186,7 +186,7 @@ SIGNALS = (
     Signal("repeated", repeated, "runs of 4", "Raunak et al. 2021 (TNG)"),
     Signal("copied", copied, "share of target words", "Ott et al. 2018"),
 )  # fmt: skip
-"""The signals; each reads one `Part`, and says what it is measured in and who proposed it."""
+"""The signals; each reads one `Part`, and names its unit and its source."""
 
 
 def signals_of(part: Part, usual: Usual) -> list[float]:
@@ -201,7 +201,7 @@ def parts_of(
         return
     if len(hypothesis.attention) != translation.n_parts:
         raise UsageError(
-            "--doubt: nothing tells what these models attend to; translate by one model"
+            "--doubt: needs attention, which several models lack; translate with one model"
         )
     texts = translation.parts or (translation.source,)
     widths = [attention.weights.shape[1] for attention in hypothesis.attention]
@@ -232,10 +232,10 @@ def calibration_of(path: Path, step: int) -> Calibration:
     if calibration is None:
         raise ArtifactError(f"{path}: doubt is not calibrated; {advice} first")
     if calibration.signals != tuple(signal.name for signal in SIGNALS):
-        raise ArtifactError(f"{path}: was calibrated by other signals; {advice} again")
+        raise ArtifactError(f"{path}: was calibrated with other signals; {advice} again")
     if calibration.step != step:
         raise ArtifactError(
-            f"{path}: was calibrated at step {calibration.step:,}, and is now of step {step:,}; "
+            f"{path}: was calibrated at step {calibration.step:,}, and is now at step {step:,}; "
             f"{advice} again"
         )
     return calibration
@@ -254,7 +254,7 @@ def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
 
 
 class Doubter:
-    """Says how doubtful translations of a calibrated model are."""
+    """Measures the doubt of translations by a calibrated model."""
 
     def __init__(self, directory: ModelDirectory) -> None:
         from tformer_cli.artifacts.shortlist_file import load_seen_words
@@ -266,18 +266,18 @@ class Doubter:
         self.heads = calibration.heads
 
     def check_aligned(self, heads: Sequence[CrossHead], who: str) -> None:
-        """Refuses other heads that are to be heard, too: a search listens to one choice."""
+        """Refuses a request for other heads: a search records only one choice."""
         if tuple(heads) != self.heads:
             raise UsageError(
-                f"--doubt: was calibrated by other heads than {who}; run `tformer calibrate` "
+                f"--doubt: was calibrated with other heads than {who}; run `tformer calibrate` "
                 "again, or omit --doubt"
             )
 
     def difference(self, opened: Opened, translator: Translator) -> str:
-        """Says in what a search differs from the calibration's, if that matters; else empty.
+        """Describes a search that differs from the calibration's, if that matters; else empty.
 
         Beam size, length penalty, int8 and a shortlist move the calibration error by a point or
-        less. What is drawn is far less probable than what is found.
+        less. Sampled texts are far less probable than the best ones.
         """
         now = search_of(opened, translator)["sampling"]
         before = self._fitted.search.get("sampling", now)
@@ -285,14 +285,14 @@ class Doubter:
             return ""
         both = [f"with{'' if is_sampled else 'out'} sampling" for is_sampled in (before, now)]
         return (
-            f"doubt was calibrated {both[0]} and the search is {both[1]}, so its probabilities do "
-            "not hold; run `tformer calibrate` with the same options"
+            f"doubt was calibrated {both[0]} but the search is {both[1]}, so its probabilities do "
+            "not apply; run `tformer calibrate` with the same options"
         )
 
     def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
-        """Adds its doubt to each hypothesis; all else stays as it is.
+        """Adds its doubt to each hypothesis and changes nothing else.
 
-        Their searches have to have listened to `heads`.
+        Their searches must have recorded `heads`.
         """
         pairs = [(line, text) for line in translations for text in line.hypotheses]
         parts = [list(parts_of(text, line, self._target)) for line, text in pairs]

@@ -2,8 +2,8 @@
 
 The logit lens reads a decoder layer, or one of an encoder by itself; the DecoderLens reads an
 encoder layer by letting the decoder attend to it (Langedijk et al. 2024, arXiv 2310.03686). Both
-hand h_l to the final norm of its stack, which pre-norm models have: what a layer adds to is not
-normed there, and neither the decoder nor the output has ever read such numbers.
+pass h_l through the final norm of its stack, which pre-norm models have: their residual stream is
+not normalized, and neither the decoder nor the output has ever read such numbers.
 
 In a post-norm model every layer speaks a language of its own. A map may translate it first:
 h_l + W·h_l + b, with W and b the ridge regression of h_L - h_l on h_l over the tokens of a corpus.
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.capture.maps import IdPair
 
 READS = 0.25
-"""Least agreement with the model of a lens that reads a layer; what is below is babble."""
+"""Least agreement with the model at which a lens reads a layer; below, its output is babble."""
 RIDGE = 1e-3
-"""λ of the regression, as a share of the mean variance of what is mapped."""
+"""λ of the regression, as a share of the mean variance of its inputs."""
 HELD_OUT = 5
 """Every fifth line is not fitted to."""
 BATCH_TOKENS = 1024
@@ -58,13 +58,13 @@ class Lens:
     """Share of held-out tokens that each layer, so read, predicts as the model does."""
 
     def read(self, model: Inspected, kind: Kind, layer: int, states: Tensor) -> Tensor:
-        """Turns states (B, T, D) behind a layer into what the last layer would hand on."""
+        """Turns states (B, T, D) after a layer into the output that the last layer would give."""
         mapped = self.map_states(f"{kind}.{layer}", states)
         read: Tensor = stacks_of(model)[kind].final_norm(mapped)
         return read
 
     def map_states(self, name: str, states: Tensor) -> Tensor:
-        """Adds to states (…, D) what the map of a layer does; a layer without one stays."""
+        """Applies the map of a layer to states (…, D); a layer without one stays unchanged."""
         if name not in self.maps:
             return states
         weight, bias = (tensor.to(states) for tensor in self.maps[name])
@@ -123,7 +123,7 @@ def read_layers(
     lens: Lens = UNTUNED,
     project: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Computes the logits (B, T, V) of a batch, and those that a lens reads in each layer."""
+    """Computes the logits (B, T, V) of a batch, and a lens's logits of each layer."""
     project = project or model.project
     hidden, states = states_of(model, batch)
     return project(hidden), [
@@ -135,7 +135,7 @@ def read_layers(
 def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[int], Batch]]:
     """Pads pairs of like lengths together, with their numbers."""
     device = next(model.parameters()).device
-    # The last token of a text is read only if something stands behind it, also where texts go on
+    # The last token of a text is read only if another follows it, also where texts continue
     ends = not isinstance(model, EncoderOnly)
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
@@ -209,7 +209,7 @@ def fit_lens(
 def _tokens(
     batch: Batch, states: Mapping[Kind, Sequence[Tensor]]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields the states (N, D) of tokens behind each earlier layer, and behind the last one."""
+    """Yields the states (N, D) of tokens after each earlier layer, and after the last one."""
     for kind, (_, *layers) in states.items():
         # At the place of a padding the decoder reads no token
         mask = mask_of(batch, layers[0]) if kind == "enc" else batch.target_output != PAD_ID
@@ -246,7 +246,7 @@ class _Moments:
 
 
 class _Score:
-    """Sums over held-out tokens: those predicted alike, and what a map misses."""
+    """Sums over held-out tokens: equal predictions, and a map's errors."""
 
     def __init__(self, width: int) -> None:
         self._alike, self._n_predicted = torch.zeros(2), 0
@@ -298,7 +298,7 @@ def _measure_layers(
 
 
 def _predict_tokens(model: Inspected, hidden: Tensor) -> Tensor:
-    """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
+    """(B, T) argmax tokens of states (B, T, D), computed in chunks to save memory."""
     n_rows = max(1, LARGEST_LOGITS // len(model.output_matrix))
     chunks = torch.split(hidden.flatten(0, 1), n_rows)
     return torch.cat([model.project(rows).argmax(dim=1) for rows in chunks]).view(hidden.shape[:2])

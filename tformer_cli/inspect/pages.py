@@ -65,7 +65,7 @@ class ShownRecord(HeadsRecord):
 
 
 def notebook_page(records: Sequence[HeadsRecord]) -> str:
-    """Makes what a notebook shows of records: their page, if one is not blank."""
+    """HTML of records for a notebook: their page, if one is not blank."""
     if all(record.maps is None for record in records):
         return "<p>a blank line has no attention maps</p>"
     return frame_page(render_html(records))
@@ -231,7 +231,7 @@ class SentenceReport:
     """All of the inspection of one sentence that is not blank."""
 
     heads: HeadsRecord  # Its tokens, its maps and the heads that are shown
-    views: Mapping[str, Any]  # What each view has read of it, by the view's name
+    views: Mapping[str, Any]  # Records of its views, by the view's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ class Report:
     """A model and some sentences."""
 
     model_hash: str  # SHA-256 of the model's weights file
-    views: Mapping[str, Any]  # What each view has read of the model, by the view's name
+    views: Mapping[str, Any]  # Records of views of the model, by the view's name
     sentences: tuple[SentenceReport, ...]  # The sentences; at least one
 
     @property
@@ -270,7 +270,7 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
             of_sentence["views"] = {view.name: view.tab(record, options, is_alone=True)}
     else:
         (record,) = shown_records
-        # A view of several sentences has their maps on its page, behind its own tab
+        # A view of several sentences has their maps on its page, after its own tab
         data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
         if (model := getattr(record, "model", None)) is not None:
             data["model"] = vars(model)
@@ -279,12 +279,12 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
 
 
 def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
-    """Makes what a notebook shows of a view's records."""
+    """HTML of a view's records for a notebook."""
     return frame_page(render_view(view, records, options or view.Options()))
 
 
 def sample_page() -> str:
-    """Puts the report that ships with the package into the page of now, without any model.
+    """Renders the report that ships with the package in the current page, without a model.
 
     Its numbers are those of a quickstart model and were written by
     ``python tests/inspect/write_sample_report.py runs/quickstart``.

@@ -1,10 +1,10 @@
-"""Linear probes: what can be read off the states of each layer, and how much of it is the probe's.
+"""Linear probes: what the states of each layer reveal, and how much of it is the probe's own work.
 
 A probe is a softmax regression from states to labels (Alain & Bengio 2017, arXiv 1610.01644). A
-large one learns any labels by heart, also those that a model knows nothing of. So each comes with a
+large one memorizes any labels, even those that a model knows nothing about. So each comes with a
 control task (Hewitt & Liang 2019, arXiv 1909.03368): every type of word has a label drawn once from
-the labels' distribution, and the same probe learns those. Selectivity is the accuracy less that of
-the control: what is above what the identity of words gives to such a probe.
+the labels' distribution, and the same probe learns those. Selectivity is the accuracy minus that
+of the control: the part that such a probe cannot get from the identity of words.
 
 States are whitened by those that are fitted to, in which the regression has nearly round level
 lines: some tens of steps of L-BFGS end at its only minimum, the same on every run.
@@ -41,7 +41,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Labeled:
-    """Tokens of some sentences, and what a probe is to read off their states."""
+    """Tokens of some sentences, and the labels that a probe predicts from their states."""
 
     name: str
     meaning: str
@@ -130,7 +130,7 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
     fitted_labels = task.labels[~out]
     names, counts = np.unique(fitted_labels, return_counts=True)
     control = control_labels(task.types, fitted_labels, seed)
-    # Held-out labels that were never seen are -1, which no probe gives
+    # Unseen held-out labels are -1, which no probe predicts
     number = {label: n for n, label in enumerate(names.tolist())}
     tasks = [
         np.array([number.get(label, -1) for label in labels.tolist()], np.int64)
@@ -185,10 +185,10 @@ def interval(values: NDArray[np.float64], sentences: Integers, seed: int) -> tup
 MOST_LABELS = 32
 LONGEST_WORD, LAST_POSITION = 10, 16
 MEANINGS = {
-    "position": f"the token's place, of the first {LAST_POSITION}",
-    "previous": f"the token before, of the {MOST_LABELS} most frequent",
-    "next": f"the token after, of the {MOST_LABELS} most frequent",
-    "length": f"letters of the token's word, from {LONGEST_WORD} on alike",
+    "position": f"the token's position, among the first {LAST_POSITION}",
+    "previous": f"the token before, among the {MOST_LABELS} most frequent",
+    "next": f"the token after, among the {MOST_LABELS} most frequent",
+    "length": f"number of letters in the token's word, at most {LONGEST_WORD}",
     "label": "the label given to the word",
 }
 
@@ -203,7 +203,7 @@ class TokenRow:
     previous: int  # -1 where there is none
     next: int
     word: str = ""  # Empty of a special token
-    label: str = ""  # Of the word, at one of its tokens; empty: none is given here
+    label: str = ""  # Label of the word, at one of its tokens; empty: no label here
 
 
 def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> Iterator[Labeled]:

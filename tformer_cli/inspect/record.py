@@ -65,8 +65,12 @@ class HeadsRecord:
     probability: float | None = None  # A classifier's probability of the label
     gaps: tuple[FilledGap, ...] = ()  # Filled gaps, or labeled words
     source_pieces: tuple[str, ...] = ()  # (S) labels of the source, ``</s>`` last; none if blank
-    target_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder predicts, ``</s>`` last
-    input_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder reads, ``<s>`` first
+    target_pieces: tuple[
+        str, ...
+    ] = ()  # (T) labels of the tokens that the decoder predicts, ``</s>`` last
+    input_pieces: tuple[
+        str, ...
+    ] = ()  # (T) labels of the tokens that the decoder reads, ``<s>`` first
     maps: AttentionMaps | None = None  # The maps; None for a blank line
     heads: tuple[HeadId, ...] = ()  # The selected heads, or layers; none for a blank line
     weighting: Weighting = ALPHA
@@ -126,7 +130,7 @@ class HeadsRecord:
 
     @property
     def is_labeled(self) -> bool:
-        """True if it is of a classifier, which gives one label."""
+        """True for a classifier, which gives one label."""
         return TASKS[self.model.task].head == "labels"
 
     @property
@@ -167,7 +171,7 @@ class HeadsRecord:
         return self.maps
 
     def row_labels(self, kind: Kind) -> tuple[str, ...]:
-        """Labels of the rows of a kind's maps: the query, or what it predicts."""
+        """Labels of the rows of a kind's maps: the query, or its prediction."""
         return self.source_pieces if kind == "enc" else self.target_pieces
 
     def column_labels(self, kind: Kind) -> tuple[str, ...]:
@@ -179,13 +183,13 @@ class HeadsRecord:
         return self.captured.weights(head) / self.largest
 
     def role(self, head: HeadId) -> Role | None:
-        """The role of a selected head; None of a layer, as roles are of heads."""
+        """The role of a selected head; None for a layer, as only heads have roles."""
         return None if self.weighting.is_of_layers else role_of(self.metrics[head])
 
     def ordered(self, kind: Kind) -> list[HeadId]:
-        """The selected heads of a kind, the one to look at first in front.
+        """The selected heads of a kind, the most telling one first.
 
-        Of cross-attention those that align the words come first, see `alignment.chosen`; of
+        In cross-attention, those that align the words come first, see `alignment.chosen`; in
         self-attention, and where no words are aligned, the most confident.
         """
         heads = [head for head in self.heads if head.kind == kind]

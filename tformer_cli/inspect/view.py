@@ -1,8 +1,8 @@
-"""One way of looking into a model: what it reads, its JSON, its terminal text, its tab of the page.
+"""One way of looking into a model: its input, its JSON, its terminal text, its tab of the page.
 
 A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
-`page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page go
-over `views.all_views`; nothing else has to know of it. Importing a view does not import torch.
+`page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page list
+`views.all_views`; nothing else has to know it. Importing a view does not import torch.
 
 JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one object a sentence.
 """
@@ -57,7 +57,7 @@ WITHOUT_SOURCE: tuple[TaskKind, ...] = tuple(
 )
 WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
 """Tasks whose models predict something."""
-CAPTURED = ("rank", "mode", "heads", "weights", "for_page")  # They decide what is captured
+CAPTURED = ("rank", "mode", "heads", "weights", "for_page")  # These decide which maps are captured
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CaptureOptions):
-    """Options of a report: what it shows, and how exact it must be."""
+    """Options of a report: its contents, and its required precision."""
 
     heads: Selections = ()
     step: Annotated[
@@ -121,8 +121,8 @@ class ReportOptions(CaptureOptions):
     ablation: Annotated[
         bool,
         Option(
-            help="Measure each sentence's loss without each head, and what causes a decision of "
-            "the model; slow for large models."
+            help="Measure each sentence's loss without each head, and find the causes of a "
+            "decision; slow for large models."
         ),
     ] = True
     tolerance: Annotated[
@@ -143,8 +143,8 @@ class View(ABC, Generic[R]):
     """Base class of views; R is the type that one reads. See `SentenceView` and `ModelView`."""
 
     name: ClassVar[str]  # Name of its command, ``inspect-NAME``, and of its data on the page
-    title: ClassVar[str]  # Title of a page that shows this view alone
-    help: ClassVar[str] = ""  # Of its command; empty: another command, or a report, has it
+    title: ClassVar[str]  # Title of a page that shows only this view
+    help: ClassVar[str] = ""  # Help of its command; empty: another command, or a report, has it
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
     tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
@@ -158,7 +158,7 @@ class View(ABC, Generic[R]):
         raise NotImplementedError(self.name)
 
     def line(self, record: R) -> dict[str, Any]:
-        """Makes the object that a line of JSON holds: by default those of `json` alone."""
+        """The JSON object of one output line; by default `json(record)`."""
         return self.json(record)
 
     def lines(self, record: R, options: Any) -> Iterable[dict[str, Any] | str]:
@@ -179,7 +179,7 @@ class View(ABC, Generic[R]):
         return self.json(record)
 
     def page(self, records: Sequence[R], options: Any) -> str | None:
-        """Makes a page of its own; None: its tab, alone on a page (`pages.render_view`)."""
+        """Makes a page of its own; None: a page with only its tab (`pages.render_view`)."""
         return None
 
     def figure(self, record: R) -> str:
@@ -228,11 +228,10 @@ def with_half(value: float, low: float, high: float) -> Text:
 
 
 def check_gaps(sentence: HeadsRecord) -> None:
-    """Makes sure that a text for a masked language model has a gap."""
+    """Raises DataError if a text for a masked language model has no gap."""
     if sentence.lacks_gaps:
         raise DataError(
-            f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
-            "place of a word"
+            f"line {sentence.index + 1}: has no gap to fill; write [MASK] in place of a word"
         )
 
 
@@ -271,7 +270,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
         "source": {
             "text": record.source,
             "pieces": list(record.source_pieces),
-            # those of images are of pixels, not of pieces
+            # images have pixels, not pieces
             "ids": [] if maps is None or record.is_image else list(maps.source_ids),
         },
         **(label if record.is_pooled else {}),

@@ -50,7 +50,7 @@ class AlignmentCounts:
 
 def diagonal_links(n_source: int, n_target: int) -> set[Link]:
     """Links every target word with the source word at the same share of the sentence."""
-    # What an aligner reaches that knows nothing but the lengths: the floor of a comparison.
+    # The score of an aligner that knows only the lengths: the floor of a comparison.
     if not n_source:
         return set()
     # target word j of T falls on j·(S − 1)/(T − 1), rounded

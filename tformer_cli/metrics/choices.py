@@ -129,7 +129,7 @@ class CompareSettings(ScoringSettings):
                 continue
             if getattr(self, entry.name) != entry.default:
                 option = entry.name.replace("_", "-")
-                raise UsageError(f"--{option}: is of translations; omit it or --labels")
+                raise UsageError(f"--{option}: only for translations; omit it or --labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class TestSetFiles:
     )
     source: str | None = setting(
         None,
-        "Source text: shown beside the translations, and translated by SYSTEMs that are model "
+        "Source text: shown next to the translations, and translated by SYSTEMs that are model "
         "directories.",
         names=("-i",),
         metavar="FILE",
@@ -175,7 +175,7 @@ class TestSetFiles:
         if self.test_set is not None and (self.reference or self.source):
             raise ValueError("test_set: has source and references; omit it or those")
         if self.language_pair is not None and self.test_set is None:
-            raise ValueError("language_pair: is that of a --test-set; name one or omit it")
+            raise ValueError("language_pair: only with a --test-set; name one or omit it")
 
     @property
     def paths(self) -> list[Path]:

@@ -215,7 +215,7 @@ def report_document(report: DataReport) -> Document:
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
         Note(title="Doubts", lines=tuple(map(_shorten, report.doubts))),
-        Note(title="To mend it", lines=tuple(map(_shorten, report.commands)), is_code=True),
+        Note(title="How to fix it", lines=tuple(map(_shorten, report.commands)), is_code=True),
     ]
     kept = report.pairs - report.dropped
     section = Section(

@@ -27,7 +27,7 @@ from tformer_cli.version import __version__
 SCHEMA = "tformer.dataclean/1"
 # Next to the files of kept pairs: counts, and a line for each dropped pair.
 REPORT, DROPPED = "report.json", "dropped.jsonl"
-# Pairs after which what is written counts: some seconds of work.
+# Pairs after which the output is marked: some seconds of work.
 MARK_EVERY = 1 << 16
 
 

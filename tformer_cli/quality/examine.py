@@ -61,12 +61,12 @@ class Corpora:
     held_out: HeldOut = field(default_factory=HeldOut)
     settings: CheckSettings = field(default_factory=CheckSettings)
     detector: Detector | None = None
-    """Tells languages; None: scripts and common words do."""
+    """Detects languages; None: scripts and common words decide."""
     scores: ModelScores | None = None
     keeps_rows: bool = False
     """True if the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
-    """Of the last pass."""
+    """Counts of the last pass."""
 
     def chunks(
         self, progress: Progress | None = None, n_read: int = 0, *, with_faults: bool = False
@@ -247,7 +247,7 @@ def _before(
     wanted: frozenset[str],
     several: bool,
 ) -> dict[str, str]:
-    """Compares an example with those before it; of an equal pair only that is said."""
+    """Compares an example with those before it; an equal pair gets no other finding."""
     reasons = {}
     for name, slot, table in zip(names, slots, repeated, strict=True):
         first = NEVER if slot < 0 or name not in wanted else table.first(slot)
@@ -274,7 +274,7 @@ def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
 
 
 def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
-    """Notes that an example is kept, for those that follow."""
+    """Remembers a kept example, for those that follow."""
     for slot, table in zip(slots, surveyed.repeated, strict=True):
         if slot >= 0:
             table.see(slot, place)

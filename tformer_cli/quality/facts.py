@@ -72,7 +72,7 @@ FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
 
 
 class Detector:
-    """Tells the language of texts by a naive Bayes classifier of bytes (Lui & Baldwin 2011)."""
+    """Detects the language of texts by a naive Bayes classifier of bytes (Lui & Baldwin 2011)."""
 
     def __init__(self) -> None:
         try:
@@ -90,7 +90,7 @@ class Detector:
         if main_code(language) not in self._known:
             raise UsageError(
                 f'--detect-languages: "{language}" is none of the {len(self._known)} languages '
-                "that are told apart; omit the option"
+                "that can be detected; omit the option"
             )
 
     def of_most(self, texts: Iterable[str]) -> str:
@@ -122,7 +122,7 @@ class CorpusFacts:
     settings: CheckSettings = field(default_factory=CheckSettings)
     kind: CorpusKind = PAIRS
     detector: Detector | None = None
-    """Tells languages; None: scripts and common words do."""
+    """Detects languages; None: scripts and common words decide."""
 
 
 class Sample:

@@ -113,7 +113,7 @@ def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
     kind, data = KINDS.get(recipe.task.kind), recipe.data
     if kind is None:
         raise UsageError(
-            f'{name}: task.kind is "{recipe.task.kind}", whose data are not checked; checks are of '
+            f'{name}: task.kind is "{recipe.task.kind}", whose data are not checked, only those of '
             + ", ".join(KINDS)
         )
     if kind is TEXTS and data.text == "stream":
@@ -207,7 +207,7 @@ def ending_of(file: str) -> str:
 def plain_name(file: str) -> str:
     """The name of a file without its directory and the ending of a compressed one."""
     path = Path(file)
-    # what is written is not compressed
+    # the output is not compressed
     return path.stem if compressed_ending(path) else path.name
 
 

@@ -119,7 +119,7 @@ class NearDuplicates:
         }
 
     def see(self, number: int) -> None:
-        """Notes a pair that is kept, for those that follow."""
+        """Remembers a kept pair, for those that follow."""
         for band in np.flatnonzero(self._slots[number] >= 0):
             self._repeated[band].see(self._slots[number, band], self._number(number))
 

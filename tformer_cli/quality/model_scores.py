@@ -69,8 +69,8 @@ class ModelScores:
             signs = [_direction(*both) for both in zip(scored, pairs, strict=False)]
             if 2 * signs.count(0) > len(signs):
                 raise DataError(
-                    f"{file}, line {signs.index(0) + 1}: has the score of another pair than the "
-                    "corpus; score the same pairs"
+                    f"{file}, line {signs.index(0) + 1}: scores a different pair than the "
+                    "corpus has; score the same pairs"
                 )
             directions.append(sum(signs) < 0)
         if len(directions) == 2 and directions[0] == directions[1]:

@@ -125,7 +125,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\u
 
 @lru_cache(maxsize=1 << 14)  # keys of many pairs are made before their checks
 def normalized(text: str) -> str:
-    """Returns a text as it is compared: in lower case and NFKC, without spaces and punctuation.
+    """Normalizes a text for comparison: lower case and NFKC, without spaces and punctuation.
 
     Symbols count, and so do the signs and separators of numbers: $5, €5, -5 and 5 differ.
     """

@@ -94,7 +94,7 @@ class RunMetrics:
             return f"{self.path}: nothing to draw yet; wait for the first report"
         last, times = self.rollbacks[-1], count_of(len(self.rollbacks), "time")
         return (
-            f"{self.path}: nothing to draw, for training fails: step {last.get('failed_step')}: "
+            f"{self.path}: nothing to draw, as training fails at step {last.get('failed_step')}: "
             f"{last.get('problem')} (rolled back {times}); lower training.learning_rate or raise "
             "training.warmup_steps"
         )
@@ -117,14 +117,14 @@ class RunMetrics:
         known = [(0.0, 0.0), *((n, value) for n, value in points if _is_finite(value))]
         if len(known) < 2:
             return 0.0
-        # a validation behind the last report lies on the line through the last two
+        # a validation after the last report lies on the line through the last two
         place = min(max(bisect_left(known, step, key=lambda point: point[0]), 1), len(known) - 1)
         (left, low), (right, high) = known[place - 1], known[place]
         return low + (high - low) * (step - left) / (right - left) if right > left else high
 
 
 def read_run(path: Path) -> RunMetrics:
-    absent = "name a run directory (a model directory alone has no curves)"
+    absent = "name a run directory (a model directory has no curves)"
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
     rollbacks = []
     for entry in read_run_log(path, METRICS_FILE, absent, _entry):

@@ -56,7 +56,7 @@ def plain_text(cell: Cell | Text | str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; columns hold numbers where nothing else is said."""
+    """A table; columns hold numbers unless declared otherwise."""
 
     title: str = ""
     head: tuple[str, ...]

@@ -45,7 +45,7 @@ SIGNED_STRENGTH = 0.8
 
 
 def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
-    """Gives the red, green and blue (0 to 255) of a weight on a light or a dark ground."""
+    """Returns the red, green and blue (0 to 255) of a weight on a light or a dark ground."""
     # linear between two stops: six stops keep lightness steady
     ramp = DARK_RAMPS[kind] if on_dark else LIGHT_RAMPS[kind]
     place = min(max(weight, 0.0), 1.0) * (len(ramp) - 1)
@@ -57,19 +57,19 @@ def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int,
 
 
 def signed_color(value: float, *, on_dark: bool = False) -> tuple[int, int, int]:
-    """Gives the color of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
-    # those who see red and green alike distinguish orange and blue
+    """Returns the color of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
+    # color-blind readers who confuse red and green distinguish orange and blue
     strength = SIGNED_STRENGTH * min(abs(value), 1.0)
     return color("dec" if value > 0 else "enc", strength, on_dark=on_dark)
 
 
 def hex_color(kind: str, weight: float) -> str:
-    """Gives the color of a weight on a light ground as ``#rrggbb``."""
+    """Returns the color of a weight on a light ground as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*color(kind, weight))
 
 
 def signed_hex_color(value: float) -> str:
-    """Gives the color of a difference on a light ground as ``#rrggbb``."""
+    """Returns the color of a difference on a light ground as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*signed_color(value))
 
 

@@ -385,7 +385,7 @@ def fitted_widths(table: Table, room: Room, width: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Item:
-    """A label with a number behind it."""
+    """A label followed by a number."""
 
     label: str
     number: str
@@ -526,7 +526,7 @@ def _field_lines(block: Field, room: Room) -> Iterator[Line]:
 
 
 def on_ground(red: int, green: int, blue: int) -> str:
-    """The style of a color (0 to 255) behind a text in black or white, whichever can be read."""
+    """Style of a background color (0 to 255) under black or white text, whichever is legible."""
     # luma (ITU-R BT.601), for the eye sees green as brighter than blue
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     return f"{'#0c0f16' if is_bright else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"

@@ -243,5 +243,5 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
     assert [line.split()[0] for line in shown.stdout.splitlines()[4:6]] == ["mine", "none"]
     for form in ("markdown", "latex", "html"):
         page = compare(*systems[:5], "--format", form, "-q").stdout
-        assert "that the system alone, or the baseline alone, labels right" in page
+        assert "that only the system, or only the baseline, labels right" in page
         assert "macro F1" in page

@@ -83,7 +83,7 @@ def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
     assert any("<U+0007>" in line for line in lines)
     assert "\x07" not in result.stdout
     assert lines[-2:] == [
-        "To mend it",
+        "How to fix it",
         "tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
     ]
 
@@ -733,7 +733,7 @@ def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_
     check = ["check", "a.en", "a.fr", "--only", "empty"]
     assert run(*check, "--scores", "to", "--scores", "back").stderr == ""
     for files, message in {
-        ("other",): "error: other, line 1: has the score of another pair than the corpus; score",
+        ("other",): "error: other, line 1: scores a different pair than the corpus has; score",
         ("to", "to"): "error: to, to: have scores of the same direction; name one, or score the",
         ("bare",): "warning: bare: has mere numbers, taken as mean log-probabilities of tokens; ",
     }.items():

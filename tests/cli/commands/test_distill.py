@@ -44,7 +44,7 @@ def test_tables_are_on_stdout_and_all_else_on_stderr(recipe, tmp_path, in_proces
     lines = done.stdout.splitlines()
     assert lines[0] == "Systems"
     assert any(line.split()[:2] == ["int8", "student"] for line in lines)
-    assert "Chosen of the teacher's translations" in lines
+    assert "Choice among the teacher's translations" in lines
     assert "translate train-0: by " in done.stderr
     # a student learns no translations that are blank, such as controls that a random teacher writes
     assert "skipped" not in re.sub(r"skipped: \d+ blank", "", done.stderr)

@@ -235,7 +235,7 @@ def test_a_checkout_builds_the_highest_level_and_a_wheel_what_is_asked_for():
 
 @pytest.mark.parametrize(("compiler", "asked"), [(X86, "v3"), (X86, SANITIZED), (ZIG, NATIVE)])
 def test_a_level_that_is_not_known_is_refused(compiler, asked):
-    with pytest.raises(BuildError, match=f'"{asked}" is not a level; choose of all, none'):
+    with pytest.raises(BuildError, match=f'"{asked}" is not a level; choose from all, none'):
         levels_asked_for(compiler, asked)
 
 

@@ -262,7 +262,7 @@ def test_words_are_aligned_by_the_heads_that_the_engine_hands_out(
 @pytest.mark.parametrize("alignment", [{"alignment_layer": 3}, {"alignment_heads": HEADS + 1}])
 def test_alignments_of_heads_that_are_not_there_are_refused(tmp_path, alignment):
     source = made(tmp_path / "foreign", {"alignment_layer": 0} | alignment)
-    with pytest.raises(ArtifactError, match="its alignments are of"):
+    with pytest.raises(ArtifactError, match="its alignments use"):
         import_model(str(source), None)
 
 

@@ -198,7 +198,7 @@ def test_two_settings_of_a_pre_tokenizer_are_two_results(tmp_path, more, pre_tok
     pieces = [*test_t5.T5_PIECES[:4], *more, *test_t5.T5_PIECES[4:]]
     theirs = t5_of(tmp_path / "t5", pieces, pre_tokenizer)
     if is_refused:
-        with pytest.raises(ArtifactError, match=r"tokenizer\.json: cuts .* otherwise"):
+        with pytest.raises(ArtifactError, match=r"tokenizer\.json: cuts .* differently"):
             import_model(str(tmp_path / "t5"), None)
         return
     foreign = import_model(str(tmp_path / "t5"), tmp_path / "ours")
@@ -220,8 +220,8 @@ def test_other_merges_and_another_id_of_the_end_are_refused(tmp_path):
     values = json.loads((path / TOKENIZER).read_text())
     model, around = values["model"], values["post_processor"]
     for change, message in (
-        ({"model": {**model, "merges": model["merges"][1:]}}, "otherwise"),
-        ({"model": {**model, "unk_token": None}}, "otherwise"),
+        ({"model": {**model, "merges": model["merges"][1:]}}, "differently"),
+        ({"model": {**model, "unk_token": None}}, "differently"),
         (
             {"post_processor": {**around, "special_tokens": {
                 "<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}}},
@@ -253,7 +253,7 @@ def test_texts_of_tokens_are_those_of_the_library(tmp_path, decoder, is_refused)
     values = json.loads((tmp_path / "t5" / TOKENIZER).read_text())
     (tmp_path / "t5" / TOKENIZER).write_text(json.dumps({**values, "decoder": decoder}))
     if is_refused:
-        with pytest.raises(ArtifactError, match=r"tokenizer\.json: writes .* otherwise"):
+        with pytest.raises(ArtifactError, match=r"tokenizer\.json: writes .* differently"):
             import_model(str(tmp_path / "t5"), None)
     else:
         import_model(str(tmp_path / "t5"), None)

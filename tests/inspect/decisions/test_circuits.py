@@ -122,7 +122,7 @@ def test_heads_that_carry_nothing_have_no_circuit(one_thread):
         lambda: find_circuit([nothing], 0.9),
         lambda: judge_circuit([nothing], torch.ones(6, dtype=torch.bool), seed=1),
     ):
-        with pytest.raises(DataError, match="patching all heads does not turn these decisions"):
+        with pytest.raises(DataError, match="patching all heads does not change these decisions"):
             find()
 
 

@@ -108,15 +108,16 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
     (failed,), (refusing,) = record.failed, record.models
     assert (failed.model.name, refusing.model.name) == ("translate", "bert_classifier")
     assert re.match(
-        r"PAIRS: of 49 pairs translate decides 0 as they say, but a circuit needs 10 "
-        r"\(0 decided alike or otherwise, 49 refused, such as line 99: TARGET: \"godo\" is not in",
+        r"PAIRS: translate decides 0 of 49 pairs as they say, but a circuit needs 10 "
+        r"\(0 decided for one word or in reverse, "
+        r"49 refused, such as line 99: TARGET: \"godo\" is not in",
         failed.reason,
     )
     assert [s[:42] for s in refusing.refused] == ['line 99: TARGET: "godo" is not a label; th']
     shown = list(VIEW.blocks(record, settings, Room(width=80)))
     assert text(f"translate: {failed.reason}") in shown
     assert VIEW.line(record)["failed"][0]["reason"] == failed.reason
-    with pytest.raises(DataError, match="of 49 pairs translate decides 0"):
+    with pytest.raises(DataError, match="translate decides 0 of 49 pairs"):
         inspect_circuit([models[0]] * 2, pairs, name="table", settings=settings)
 
 
@@ -144,7 +145,7 @@ def test_a_circuit_can_be_ended_before_each_batch(zoo):
 
 def test_words_name_the_decision(zoo):
     named = [replace(pair, target="nowhere", foil="la") for pair in PAIRS]
-    with pytest.raises(DataError, match=r"of 24 pairs translate decides 0 .*is not in"):
+    with pytest.raises(DataError, match=r"translate decides 0 of 24 pairs .*is not in"):
         inspect_circuit([zoo["translate"]], named, name="table")
     with pytest.raises(DataError, match="is not a label"):
         inspect_circuit([zoo["bert_classifier"]], named, name="table")
@@ -228,7 +229,7 @@ def test_the_command(zoo, tmp_path):
     command = ["inspect-circuit", zoo["translate"], table]
     shown = output_of(*command, "--models", zoo["variant"], "--format", "text", "-q")
     assert "layers of each model" in shown
-    assert "it may belong to the task" in shown or "no layer that all 2 models need" in shown
+    assert "it may be due to the task" in shown or "no layer is needed by all 2 models" in shown
     record = record_of(*command, "--seed", "1", "-q")
     assert record == record_of(*command, "-q")
     assert record["pairs"] == str(table)
@@ -236,7 +237,7 @@ def test_the_command(zoo, tmp_path):
     text = output_of(
         *command[:2], "-", "--top", "1", "--format", "text", "-q", stdin=table.read_text()
     )
-    assert "heads by cause" in text
+    assert "heads by effect" in text
     assert "layers of each model" not in text
 
 
@@ -252,7 +253,7 @@ def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
     assert "1 line skipped: blank, or two sentences that were read before" in done.stderr
     assert "drawing 20 of 24 pairs; --draw N takes more" in done.stderr
     for nothing in ("", "\n\n"):
-        says = "PAIRS: there is none in -; write SENTENCE and OTHER in each line"
+        says = "PAIRS: - has none; write SENTENCE and OTHER in each line"
         refused("inspect-circuit", zoo["memory"], "-", "-q", stdin=nothing, says=says)
 
 

@@ -216,7 +216,7 @@ def test_text_of_images(zoo):
     photos = sorted((zoo.inputs / "photos").rglob("*.png"))
     shown = output_of("inspect-decision", zoo["images"], *photos[:1], "--format", "text", "-q")
     assert "as the label" in shown
-    assert "heads by cause" in shown
+    assert "heads by effect" in shown
 
 
 TWO_LAYERS = {"n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -260,7 +260,7 @@ def test_pieces_that_both_words_share_may_make_a_text_too_long(tmp_path):
 
 def test_a_single_label_is_no_decision(tmp_path):
     shape = {"n_decoder_layers": 0, "n_labels": 1, "info": {"labels": ("good",)}}
-    with pytest.raises(DataError, match="MODEL: has a single label"):
+    with pytest.raises(DataError, match="MODEL: has only one label"):
         inspect_decision(save_random(tmp_path / "one", **shape), ("A dog.",))
 
 

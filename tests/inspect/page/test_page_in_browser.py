@@ -146,9 +146,11 @@ def check_words(page, record, causes):
     assert page["texts"] == [CONTROL.sub("\ufffd", text) for text in (record.source, record.target)]
     says, does = page["guide"]["says"]
     part = next(head for head in causes if head.id == "cross.0.0")
-    assert says.startswith("With its values of the other sentence, cross.0.0 ")
-    assert says.endswith(f"Number {causes.index(part) + 1} of {len(causes)} by cause.")
-    assert does.startswith("In the map that is row ")
+    assert says.startswith("Give head cross.0.0 what it computed for the other sentence, ")
+    rank = causes.index(part) + 1
+    effect = f"Its effect is number {rank} of {len(causes)}."
+    assert says.endswith("No head has a larger effect." if rank == 1 else effect)
+    assert does.startswith("On the map, find this at row ")
     of_row = page["guide"]["ofRow"]
     assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
     assert page["guide"]["isFolded"]
@@ -296,7 +298,7 @@ def test_the_sample_page_opens_every_tab(visit):
     assert visited.selftest["errors"] == []
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
-    assert visited.text_of("guide-says").startswith("With its values of the other sentence, ")
+    assert visited.text_of("guide-says").startswith("Give head ")
 
 
 @pytest.fixture
@@ -424,7 +426,7 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     assert [mark for mark in page["marks"] if mark in plain] == plain
     parts = [part.id for part in record.heads]
     assert [row for row in page["rows"] if row in parts][: len(parts)] == parts
-    assert {"Heads by cause", "Single attention weights", "Layers"} < set(page["titles"])
+    assert {"Heads by effect", "Single attention weights", "Layers"} < set(page["titles"])
     directions = {
         way: sum(each.direction == way for each in record.maps) for way in ("patch", "back")
     }
@@ -467,7 +469,7 @@ def test_the_page_of_a_decision_says_what_an_estimate_is_of(zoo, visit):
     visited = visit(render_view(DECISION_VIEW, [record], settings), script=DECISION)
     assert visited.console == []
     d, effect = (f"{x:+.2f}".replace("-", "−") for x in (record.d[0], record.heads[0].cause))
-    says = f"estimate d = {d} would change by {effect} without {record.heads[0].id}."
+    says = f"switching head {record.heads[0].id} off changes d from {d} by {effect}."
     assert says in visited.selftest["says"]
     assert says in visited.selftest["otherRow"]
 
@@ -522,7 +524,7 @@ def test_effects_that_round_to_nothing_look_like_nothing(classifier, visit):
     effects = report.sentences[0].views["ablation"].effects
     effects.update({head: 4e-4 for head in effects})
     words = visit(render_report(report), script=ABLATION).selftest
-    assert "the strongest color is 0.010 nats" in words
+    assert "The strongest color is 0.010 nats" in words
     assert "No single head matters" in words
 
 
@@ -614,7 +616,7 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
         assert seen["heading"] == f"Layers: {weighting}"
         assert seen["largest"] == "1"
         assert seen["scopes"] == 0
-        assert seen["role"].startswith("All heads of the layer")
+        assert seen["role"].startswith("All heads of this layer")
         assert "is made of" in seen["tip"]
         assert seen["passing"] == "1 of 4"
 
@@ -740,9 +742,9 @@ def check_terms(kind, heads):
         is_cross, has_positions = head["id"].startswith("cross"), "positions" in KINDS[kind]
         assert head["title"].endswith("The query times the key") == (kind == "rotary")
         assert head["bars"] == (kind != "additive")
-        assert ("what positions add" in head["text"]) == (
+        assert ("the term for positions" in head["text"]) == (
             has_positions and not is_cross and kind != "rotary"
         )
-        assert ("what the similarity adds" in head["text"]) == ("distance" in kind)
+        assert ("the constant of the similarity" in head["text"]) == ("distance" in kind)
     if kind == "additive":
         assert "v·tanh(q + k_j)" in heads[0]["text"]

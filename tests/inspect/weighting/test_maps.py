@@ -77,7 +77,7 @@ def test_a_recurrent_decoder_has_norms_and_cannot_be_rolled_out(make_model):
     assert norms.residual <= 1e-5
     assert set(norms.residuals) == set(head_layout(model))
     for weighting in ("rollout", "alti"):
-        with pytest.raises(UsageError, match=f"^{weighting}: a recurrent unit is in place of"):
+        with pytest.raises(UsageError, match=f"^{weighting}: a recurrent unit replaces"):
             weighted_maps(model, maps, weighting)
 
 

@@ -48,7 +48,7 @@ class Bucket:
     size: int
     """Sentences, or words of the reference."""
     values: tuple[float, ...]
-    """Of each system: the first metric's score, or F1 from 0 to 100."""
+    """For each system, the first metric's score, or F1 from 0 to 100."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Comparison:
     words: tuple[Bucket, ...]
     """F1 of words by frequency; buckets without words are not listed."""
     differences: tuple[Difference, ...]
-    """Of every other system first the sentences that it wins by most, then those it loses."""
+    """For every other system, the sentences that it wins by most, then those it loses."""
 
 
 def compare_systems(

@@ -13,8 +13,9 @@ from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
     "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
-    "examples; p is the chance of such a change if there were none, * marks 0.05 and less. Better, "
-    "worse: examples that the system alone, or the baseline alone, labels right."
+    "examples; p: probability of a change at least this large if the systems were equally good, "
+    "* marks 0.05 and less. Better, worse: examples that only the system, or only the baseline, "
+    "labels right."
 )
 
 
@@ -26,7 +27,7 @@ class LabeledSystem:
     measures: tuple[PairedDifference, ...]
     """Accuracy and macro F1 in percent, with the change from the baseline."""
     wins: Wins
-    """By example: those that only it, or only the baseline, labels right."""
+    """Number of examples that only it, or only the baseline, labels right."""
 
 
 @dataclass(frozen=True, kw_only=True)

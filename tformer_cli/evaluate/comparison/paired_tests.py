@@ -123,12 +123,12 @@ class TestedScore:
 
     value: float
     mean: float
-    """Mean of the scores of resampled texts …"""
+    """Mean of the scores of resampled texts."""
     interval: float
-    """… of which 95 % are no further from it than this."""
+    """Half the width of its 95 % interval."""
     p_value: float | None
-    """Chance of such a difference from the baseline if there were none; None: the baseline, or see
-    `untested`."""
+    """Probability of a difference at least this large if the systems were equally good; None: the
+    baseline, or see `untested`."""
     equals_baseline: bool | None = None
     """True if each sentence is the same to the metric as the baseline's. None: the baseline, or a
     report of an earlier version, which does not say."""
@@ -156,7 +156,7 @@ class TestedMetric:
     signature: str
     less_is_better: bool
     scores: tuple[TestedScore, ...]
-    """Of each system, the baseline first."""
+    """One per system, the baseline first."""
     hint: str = ""
     """Reason why a score of 0 says nothing about a system; empty: there is none."""
 

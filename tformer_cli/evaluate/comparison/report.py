@@ -10,9 +10,9 @@ from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentenc
 TITLE = "Comparison of systems"
 LEGEND_OF_ONE = "Mean ± 95 %: mean and confidence interval of the scores of resampled texts."
 LEGEND = (
-    f"{LEGEND_OF_ONE} Change: from the baseline; p is the chance of such a change if there were "
-    "none, * marks 0.05 and less. Better, worse, equal: sentences by their own score, against the "
-    "baseline."
+    f"{LEGEND_OF_ONE} Change: from the baseline; p: probability of a change at least this large "
+    "if the systems were equally good, * marks 0.05 and less. Better, worse, equal: sentences by "
+    "their own score, against the baseline."
 )
 
 
@@ -54,7 +54,7 @@ def _section(comparison: Comparison) -> Section:
     tables = [_scores(comparison, metric) for metric in comparison.metrics]
     tables.append(
         _buckets(
-            f"{_name_of(first)} by the words of the reference",
+            f"{_name_of(first)} by reference length",
             ("Words", "Sentences", *comparison.systems),
             comparison.lengths,
             less=first.less_is_better,

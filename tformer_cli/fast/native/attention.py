@@ -63,7 +63,7 @@ class _Layout:
     def attention(
         self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
     ) -> AttentionPass:
-        """Gives the address of everything; all tensors must stay alive until the pass is over."""
+        """Returns the address of everything; all tensors must stay alive until the pass is over."""
         joined = context.shape[2]
         attention = AttentionPass(
             n_sentences=len(self._queries) - 1,
@@ -84,7 +84,7 @@ class _Layout:
         return attention
 
 
-# Profiles show the name, and know by it what the time was spent on
+# Profiles show this name for the time spent here
 class _AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(

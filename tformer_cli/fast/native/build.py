@@ -76,7 +76,7 @@ class Compiler:
     machine: str = platform.machine()
     """Architecture that it compiles for, as `platform.machine` names it."""
     is_cross: bool = False
-    """True if what it makes may be for another machine than this one."""
+    """True if its output may be for another machine."""
 
     def run(self, arguments: Iterable[str | Path], aside: Path) -> None:
         """Compiles or links."""
@@ -152,7 +152,7 @@ def levels_asked_for(compiler: Compiler, requested: str = "") -> list[Level]:
     for name in requested.split(","):
         if name.strip() not in every:
             known = ", ".join(("all", "none", *every))
-            raise BuildError(f'"{name.strip()}" is not a level; choose of {known}')
+            raise BuildError(f'"{name.strip()}" is not a level; choose from {known}')
         levels.append(every[name.strip()])
     return levels
 
@@ -224,7 +224,7 @@ def wheel_platform(libraries: Sequence[Path], compiler: Compiler) -> str:
 
 
 def _baseline(compiler: Compiler) -> tuple[str, ...]:
-    """Flags that take back what a compiler was configured to allow by itself."""
+    """Flags that undo what a compiler was configured to allow by default."""
     is_x86 = compiler.machine.lower() in ("x86_64", "amd64")
     return ("-march=x86-64",) if is_x86 and not compiler.is_cross else ()
 

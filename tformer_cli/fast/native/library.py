@@ -153,7 +153,7 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
             try:
                 _found = find_library()
             except KernelsUnavailable as error:
-                # Kept, so that the reason is told once and the search not repeated
+                # Kept, so that the reason is given once and the search is not repeated
                 _found = error
                 if tell is not None:
                     tell(f"without compiled kernels, PyTorch computes more slowly: {error}")
@@ -171,7 +171,7 @@ def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CD
     of_this_machine = library_path(NATIVE, folder)
     if of_this_machine.exists():
         library = load_from(of_this_machine, sources)
-        # What was built for another processor may stop at an unknown instruction
+        # A library for another processor may stop at an unknown instruction
         if _read_text(library, "tformer_processor") == processor_digest():
             return library
     for level in reversed(levels_of_processor()):

@@ -87,7 +87,7 @@ class NativeLinear:
         return held[:n_values].view(n_rows, n_columns)
 
 
-# Profiles show the names, and know by them what the time was spent on
+# Profiles show these names for the time spent here
 class _LinearFunction(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -99,7 +99,7 @@ class _LinearFunction(torch.autograd.Function):
     ) -> Tensor:
         dtype = _dtype_of_products(values)
         rows = _rows(values, dtype)
-        # Saved as rounded, so that the gradient is of what was computed
+        # Saved after rounding, so that the gradient belongs to the computed values
         low_weight = weight.to(dtype)
         result = _product(rows, low_weight, bias)
         ctx.save_for_backward(rows, low_weight)
@@ -199,7 +199,7 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = 
 
 
 def _of_values(gradient: Tensor, weight: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Computes the gradient of what was multiplied, (n, N)·(N, K) to (…, K)."""
+    """Computes the gradient of the input, (n, N)·(N, K) to (…, K)."""
     return torch.mm(gradient, weight).to(dtype).view(*shape[:-1], weight.shape[1])
 
 

@@ -194,7 +194,7 @@ def scale_of(threshold: int) -> float:
     return _LEVELS / (_LEVELS - threshold) if threshold < _LEVELS else 0.0
 
 
-# Profiles show the name, and know by it what the time was spent on
+# Profiles show this name for the time spent here
 class _DropoutFunction(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -266,7 +266,7 @@ class NativeResidualNorm:
         self._backward(job)
 
 
-# Profiles show the name, and know by it what the time was spent on
+# Profiles show this name for the time spent here
 class _ResidualNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(

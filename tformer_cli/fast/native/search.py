@@ -113,7 +113,7 @@ class NativeModel:
         tokens, starts = self._join_sources(sources)
         listed, listed_starts = self._join_candidates(candidates, len(sources))
         if drawing is not None and n_searched != beam_size:
-            raise ValueError("all hypotheses that are drawn are wanted")
+            raise ValueError("drawing keeps all hypotheses: n_searched must equal beam_size")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
         drawn = _PackedDrawing(drawing, len(sources))
         answer = _Room(np.array(limits, np.int64), n_searched, np.diff(starts), tuple(heads))
@@ -257,7 +257,7 @@ class NativeModel:
         return status
 
     def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
-        """Marks heads among those of all layers; None: nobody listens."""
+        """Mask of heads among those of all layers; None: no attention is recorded."""
         if not heads:
             return None
         layers = [np.zeros(n, np.uint8) for n in self._config.layer_heads.cross]
@@ -282,7 +282,7 @@ class NativeModel:
         if len(limits) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(limits)} limits")
         if self._model.is_encoder_only:
-            raise ValueError("an encoder alone writes nothing")
+            raise ValueError("an encoder writes nothing")
         for source, limit in zip(sources, limits, strict=True):
             n_read = len(source) if self._model.is_decoder_only else 1
             longest = self._model.max_positions - n_read
@@ -326,7 +326,7 @@ class NativeModel:
     def _check_texts(
         self, beginnings: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
     ) -> None:
-        """Checks what a language model reads: all tokens of a text but the last of its rest."""
+        """Checks the input of a language model: all tokens of a text but the last of its rest."""
         for beginning, rest in zip(beginnings, rests, strict=True):
             text = (*beginning, *rest)
             if not beginning or len(text) - bool(rest) > self._model.max_positions:
@@ -401,7 +401,7 @@ MOST_SLOTS = 1 << 16
 
 
 def _check_status(status: int, work: str) -> None:
-    """Raises what a kernel says that has kept it from its work."""
+    """Raises the error that a kernel reports."""
     if status == _STOPPED:
         raise Stopped
     if status == _NO_MEMORY:
@@ -473,7 +473,7 @@ class _PackedDrawing:
 
 
 class _Told:
-    """The function that kernels call with each token, and what it has raised."""
+    """The callback of the kernels for each token, and its exception, if any."""
 
     def __init__(self, tell: Callable[[int], None] | None, stop: ctypes.c_int) -> None:
         self._raised: BaseException | None = None
@@ -498,7 +498,7 @@ class _Told:
 
 
 class _Room:
-    """Arrays for what is found; each sentence has room for its longest translations."""
+    """Arrays for the results; each sentence has room for its longest translations."""
 
     def __init__(
         self,
@@ -507,7 +507,7 @@ class _Room:
         widths: NDArray[np.int64],
         heads: tuple[CrossHead, ...],
     ) -> None:
-        """Makes room, where one listens to heads also for sources of so many positions."""
+        """Allocates them; if heads are recorded, also for sources of so many positions."""
         n_sentences, self._n_searched = len(limits), n_searched
         n_hypotheses = n_sentences * n_searched
         self.limits = limits
@@ -535,7 +535,7 @@ class _Room:
         self.parts: tuple[NDArray[np.generic], ...] = (self._n_found, *of_hypotheses, *of_tokens)
 
     def read(self, sentence: int) -> list[Hypothesis]:
-        """Returns what was found for a sentence, best first."""
+        """Returns the hypotheses of a sentence, best first."""
         hypotheses = []
         for rank in range(self._n_found[sentence]):
             number = sentence * self._n_searched + rank
@@ -559,6 +559,6 @@ class _Room:
         width = int(self._widths[sentence])
         start = self._heard_places[sentence] + rank * self._room[sentence] * width
         rows = self._heard[start : start + n_rows * width].reshape(n_rows, width)
-        # Memory of its own: what is kept does not keep the room of all
+        # A copy, so that a kept result does not hold the arrays of all
         mean = np.divide(rows, np.float32(len(self._heads)), dtype=np.float32)
         return SourceAttention(self._heads, mean)

@@ -55,7 +55,7 @@ class SleepingThreads:
 
     GNU's OpenMP spins as often as GOMP_SPINCOUNT says before a thread sleeps, but 100 times while
     it manages more threads than there are processors (manual of libgomp). So a second team sleeps
-    beside torch's, which stays as large as it was: results keep their bytes.
+    next to torch's, which stays as large as it was: results keep their bytes.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def unsupported(model: object) -> str | None:
-    """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
+    """Reason why the kernels cannot run a model; None if they can."""
     # Not by `isinstance`: a subclass may compute something else
     if not isinstance(model, Model) or type(model) not in (Transformer, Classifier):
         return "it is not a single Transformer"
@@ -54,7 +54,7 @@ def unsupported(model: object) -> str | None:
 
 
 def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
-    """Describes what is set on a model that the kernels would ignore; None: nothing is.
+    """Describes a setting of a model that the kernels would ignore; None if there is none.
 
     A fraction of the work of `unsupported`, for models it has found nothing against before.
     """
@@ -67,7 +67,7 @@ def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
         if isinstance(module, MultiHeadAttention) and (module.is_edited or module.has_taps):
             return "attention is tapped or gated"
         if isinstance(module, MultiHeadAttention) and not module.is_scaled_product:
-            return "queries and keys are compared otherwise"
+            return "queries and keys are not compared by a scaled product"
         if module._forward_hooks or module._forward_pre_hooks:
             return "hooks are set on the model"
         # Dropout is part of training, and the kernels have none here

@@ -62,7 +62,7 @@ class NativeOperations:
         self.orthogonalized = NativeOrthogonal(library)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
-        """Copies of a model share what it computes with."""
+        """Copies of a model share its operations."""
         return self
 
     def hidden_states(

@@ -35,7 +35,7 @@ POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "table": 0, "none":
 DECODER_CELLS = MappingProxyType({"attention": 0, "ssru": 1})
 """Cells of decoder layers by their number in model.h."""
 SCALE = "_scale"
-"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
+"""Suffix of the scales of an int8 matrix, after the matrix's name."""
 OUTPUT = "output_projection.weight"
 """Name of the output matrix where it is not an embedding, too."""
 MOST_POSITION_FLOATS = 1 << 25
@@ -61,7 +61,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
         "n_labels": ANY,
         "pooling": ("mean", "first"),
-        # the kernels give the states of an encoder; what stands on it is computed elsewhere
+        # the kernels compute the states of an encoder; its head is computed elsewhere
         "head": get_args(Head),
         "pooler": ("none", "tanh", "relu"),
         "unit_length": (False, True),
@@ -89,7 +89,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool) -> str | None:
-    """Gives the reason why the kernels cannot compute any model of a shape; None if they can."""
+    """Reason why the kernels cannot compute any model of a shape; None if they can."""
     unknown = unknown_setting(config, KNOWN_MODELS)
     if unknown is not None:
         return f"they do not know {unknown}"

@@ -84,7 +84,7 @@ INT16_SCALE = 1000.0  # of old files that do not store it
 DECODING = DecodingConfig(beam_size=2, length_normalization="average", length_penalty=1.0)
 # arrays that decide nothing
 _IGNORED = (
-    "layernorm_embedding",  # repeats that its arrays are there
+    "layernorm_embedding",  # repeats that its arrays exist
     *(
         f"{prefix}{name}"
         for prefix in ("", "encoder/", "decoder/")
@@ -132,7 +132,7 @@ def convert(
     reader.check_all_taken()
     notes = vocabularies.notes
     if "int8" in kinds and len(kinds) > 1:
-        notes = (*notes, "integers are read as float32, for some matrices are in other numbers")
+        notes = (*notes, "integers are read as float32, as some matrices have another type")
     return ForeignModel(
         kind="CTranslate2",
         config=config,
@@ -150,7 +150,7 @@ def convert(
 def _alignment(
     scalars: Scalars, config: ModelConfig, *, starts_from_zero: bool
 ) -> AlignmentInfo | None:
-    """Finds the heads whose attention the engine hands out: the first ones of a layer, or all.
+    """Finds the heads whose attention the engine returns: the first ones of a layer, or all.
 
     Converters name the last layer where a model was never trained to align, too. Marian's models,
     which start from zero, always align by it.
@@ -163,7 +163,7 @@ def _alignment(
     is_known = counted in range(config.n_decoder_layers) and n_heads in range(config.n_heads + 1)
     if not is_known:
         raise ArtifactError(
-            f"{scalars.where}: its alignments are of {n_heads:g} heads of layer {layer:g}, but it "
+            f"{scalars.where}: its alignments use {n_heads:g} heads of layer {layer:g}, but it "
             f"has {config.n_decoder_layers} layers of {config.n_heads}; {ANEW}"
         )
     heads = f".0-{n_heads - 1:.0f}" if n_heads > 1 else ".0" if n_heads else ""
@@ -173,7 +173,7 @@ def _alignment(
 @dataclass(frozen=True)
 class _Matrices:
     reader: Reader
-    in_integers: bool  # keep integers, of which each row has a scale
+    in_integers: bool  # keep integers, with a scale for each row
 
     def read(self, name: str) -> Weight:
         """Reads a weight; biases that are not there are zeros."""
@@ -290,7 +290,7 @@ METADATA = "metadata.json"
 MODEL = "model"
 # Argos divides by T^0.2; ((5 + T)/6)^0.2 ranks nearly alike
 ARGOS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.2)
-_NOTE = "length_penalty is 0.2 as in Argos, but of ((5 + T)/6)^0.2 instead of T^0.2"
+_NOTE = "length_penalty is 0.2 as in Argos, but divides by ((5 + T)/6)^0.2, not T^0.2"
 _MOST_ENTRIES = 10_000
 
 
@@ -342,7 +342,7 @@ def _code(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _extract(package: Path, directory: Path) -> None:
-    """Unpacks what a model needs; names in the package decide no place outside of `directory`."""
+    """Unpacks the files of a model; no name in the package leads outside `directory`."""
     try:
         with open_regular(package) as stream, zipfile.ZipFile(stream) as archive:
             entries = _find_members(package, archive)

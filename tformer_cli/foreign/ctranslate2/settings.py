@@ -1,7 +1,7 @@
 """Settings and vocabularies of CTranslate2's directories.
 
-Settings are scalars in `model.bin` and a config.json beside it. The engine translates pieces and
-leaves it to its caller to make them: a SentencePiece model may lie beside the vocabularies, but
+Settings are scalars in `model.bin` and a config.json next to it. The engine translates pieces and
+leaves it to its caller to make them: a SentencePiece model may lie next to the vocabularies, but
 need not. A vocabulary without the unknown piece gets it as its last entry. Source: CTranslate2 4.8,
 src/vocabulary.cc and src/models/sequence_to_sequence.cc.
 """
@@ -44,7 +44,7 @@ DEFAULT_HEADS = 8
 DEFAULT_EPSILON = 1e-5
 LEAST_WIDTH = 4  # frequencies of positions are not defined below
 MAX_POSITIONS = 1024  # of positions that are computed, which have no end
-# settings of a config.json that could change what is computed, with the values that are known
+# settings of a config.json that could change results, with their known values
 KNOWN: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"add_source_bos": (False,), "add_source_eos": (False, True), "multi_query_attention": (False,)}
 )
@@ -148,7 +148,7 @@ def read_settings(file: Path, version: int) -> Settings:
 
 
 def special_tokens(content: CTranslate2File, scalars: Scalars, settings: Settings) -> SpecialTokens:
-    """Finds what a model calls its special tokens, and what it starts from."""
+    """Finds the names of the special tokens, and the start of translations."""
     named = dict(settings.values)
     if content.version < CONFIG_VERSION:
         scalars.check_zero(("with_source_bos", "user_decoder_start_tokens"))
@@ -256,7 +256,7 @@ def _has_biases(reader: Reader) -> bool:
 
 
 def _positions(reader: Reader, scalars: Scalars, head_width: float) -> dict[str, Any]:
-    """Finds how positions are told: by a table, or by queries and keys that are turned."""
+    """Finds the kind of positions: a table, or rotated queries and keys."""
     names = [name for name in map(POSITIONS.format, SIDES) if name in reader]
     tables = [reader.arrays[name] for name in names]
     if any(table.ndim != 2 for table in tables):
@@ -301,7 +301,7 @@ class SpecialTokens:
     bos: str | None
     eos: str
     start: str | None  # token that a translation begins with; None: a row of zeros
-    adds_source_eos: bool  # the engine itself puts `eos` behind a source
+    adds_source_eos: bool  # the engine itself appends `eos` to a source
 
     @property
     def source_eos(self) -> bool:
@@ -433,6 +433,6 @@ def _read_own(path: Path, source: VocabularyOrder, target: VocabularyOrder) -> T
         numbers = range(side.vocab_size)
         if rows.foreign != tuple(numbers) or side.pieces(numbers) != [*rows.pieces]:
             raise ArtifactError(
-                f"{file}: is of another vocabulary than the model; export the model again"
+                f"{file}: its vocabulary differs from the model's; export the model again"
             )
     return tokenizer

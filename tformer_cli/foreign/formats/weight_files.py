@@ -70,7 +70,7 @@ class StoredTensor:
 
 
 def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
-    """Reads what was saved: dictionaries, lists and values, with tensors as `StoredTensor`.
+    """Reads the saved object: dictionaries, lists and values, with tensors as `StoredTensor`.
 
     Objects of other classes are `UnreadObject`, with their attributes in its state.
     """
@@ -79,7 +79,7 @@ def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
         if file.bytes[:2] == b"PK":
             return _read_zip(file)
         return _read_legacy(file)
-    # zipfile raises ValueError, too, of which PickleError is a kind
+    # zipfile raises ValueError, too, the base of PickleError
     except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
         raise file.damaged(" ".join(str(error).split())[:200]) from None
 
@@ -94,7 +94,7 @@ def named_tensors(values: Any) -> LazyArrays:  # noqa: ANN401
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """Returns the attributes of an object that is not read; any other value as it is."""
+    """Returns the attributes of an object that is not read; any other value unchanged."""
     if isinstance(value, UnreadObject):
         # an object without slots, or the pair that one with slots has
         state = value.state[0] if isinstance(value.state, tuple) else value.state
@@ -304,7 +304,7 @@ def read_weights_of(directory: Path) -> tuple[LazyArrays, list[Path]]:
 
 
 def _shards(index: Path) -> list[Path]:
-    """Reads the files that an index names, all of them beside it."""
+    """Reads the files that an index names, all of them next to it."""
     try:
         named = json.loads(read_regular(index, _LARGEST_INDEX))["weight_map"].values()
         names = sorted({str(name) for name in named})

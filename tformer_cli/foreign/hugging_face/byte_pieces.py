@@ -2,7 +2,7 @@
 
 GPT-2's are tokenizer.json, vocab.json and merges.txt, or nanoGPT's list of characters. RoBERTa's
 files are the same with other special tokens, Qwen2's with another pattern of words; BERT has a
-tokenizer.json or vocab.txt. Truncation and padding in a tokenizer.json do not count: models say it.
+tokenizer.json or vocab.txt. The model, not tokenizer.json, decides truncation and padding.
 Sources: transformers 5.23, models/gpt2/tokenization_gpt2.py, models/qwen2/tokenization_qwen2.py;
 nanoGPT, data/shakespeare_char/prepare.py.
 """
@@ -73,7 +73,7 @@ class ByteVocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
     pieces: Mapping[str, int]
-    # merges of BPE on bytes; None: the pieces are those of a pipeline without merges
+    # merges of BPE on bytes; None: a pipeline without merges makes the pieces
     merges: tuple[tuple[str, str], ...] | None
     files: tuple[Path, ...]
     algorithm: Literal["char", "word"] = "char"
@@ -111,7 +111,7 @@ def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
     if vocabulary is None:
         raise ArtifactError(
             f"{path}: has no vocabulary; put vocab.json and merges.txt, or nanoGPT's meta.pkl, "
-            "beside the model"
+            "next to the model"
         )
     return vocabulary
 
@@ -119,7 +119,7 @@ def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
 def with_tokenizer_files(
     path: Path, vocabulary: ByteVocabulary, named: object = None
 ) -> ByteVocabulary:
-    """Adds what the files beside a vocabulary say; `named` is the class in config.json."""
+    """Adds the settings of the files next to a vocabulary; `named` is the class in config.json."""
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["gpt2"])
     known = {END, *(str(own[role]) for role in ROLES if role in own)}
     added, pieces = added_tokens(path, own), dict(vocabulary.pieces)
@@ -180,7 +180,7 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
 
 
 def _check_same(file: Path, whole: ByteVocabulary, listed: ByteVocabulary) -> None:
-    """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer."""
+    """Refuses a tokenizer.json next to a vocab.json and merges.txt of another tokenizer."""
     other = next(
         (piece for piece, n in listed.pieces.items() if whole.pieces.get(piece) != n), None
     )
@@ -269,7 +269,7 @@ _ANY_CLASS = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 def read_library_vocabulary(
     path: Path, settings: Mapping[str, Any], end: int | None
 ) -> LibraryVocabulary:
-    """Reads a tokenizer.json; what the files beside it say must agree."""
+    """Reads a tokenizer.json; the files next to it must agree."""
     file = path / TOKENIZER
     content = read_json_file(file)
     own, more, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["library"])
@@ -306,7 +306,7 @@ def read_library_vocabulary(
 
 
 def _compare_steps(steps: Sequence[str], named: str, *, is_qwen2: bool) -> list[str]:
-    """Returns a note if version 5 of the library, which builds a class's steps anew, has others."""
+    """Returns a note if version 5 of the library, which rebuilds a class's steps, has others."""
     if is_qwen2 and named in _ANY_CLASS:
         named = "Qwen2Tokenizer"  # the library's choice
     elif named == "LlamaTokenizer" and "ByteLevel" in steps:
@@ -411,7 +411,7 @@ def read_encoder_vocabulary(
         if bytes_of is None or bytes_of.merges is None:
             raise ArtifactError(
                 f"{path}: has no tokenizer; put tokenizer.json, vocab.txt, or vocab.json and "
-                "merges.txt beside the model"
+                "merges.txt next to the model"
             )
         special = _special(settings, _BYTE_NAMES)
         pieces, merges, read = dict(bytes_of.pieces), bytes_of.merges, [*bytes_of.files]
@@ -443,7 +443,7 @@ def _check_agrees(
     pieces: Mapping[str, int],
     words: Path,
 ) -> None:
-    """Refuses files beside a tokenizer.json that say something else than it."""
+    """Refuses files next to a tokenizer.json that contradict it."""
     for name, own in (
         ("do_lower_case", rules.lowercase),
         ("strip_accents", rules.strip_accents),
@@ -517,10 +517,10 @@ def _list_pieces(file: Path) -> dict[str, int]:
 
 
 def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int], WordRules]:
-    """Reads a vocab.txt, a piece a line.
+    """Reads a vocab.txt, one piece per line.
 
     Where no file says it, text is lower-cased if no piece has a capital letter. Without pieces for
-    the inside of words, words are what stands between spaces.
+    the inside of words, words are separated by spaces only.
     """
     pieces = _list_pieces(file)
     special = _special(settings, _WORD_NAMES)

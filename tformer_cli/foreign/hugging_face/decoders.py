@@ -177,7 +177,7 @@ def assembled_model(
         weights["decoder_input.positions.table"] = reader.take(outer["positions"])
     notes = [*vocabulary.notes]
     if not (config.target_bos or config.target_eos):
-        notes.append("its texts have no beginning: generate needs a prompt to go on from")
+        notes.append("its texts have no beginning: generate needs a prompt to continue")
     return finish(
         source,
         config,
@@ -230,7 +230,7 @@ def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
 
 
 def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
-    """LLaMA's SentencePiece model; the files beside it must cut texts in the same way."""
+    """LLaMA's SentencePiece model; the files next to it must cut texts in the same way."""
     path, file, settings = source.path, source.path / "tokenizer.model", source.settings
     data = read_bytes(file)
     start = number(source.file, settings, "bos_token_id")

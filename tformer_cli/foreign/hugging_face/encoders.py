@@ -116,7 +116,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
 
 
 def _labels(source: Source, head: Head, of_head: Mapping[str, Array]) -> tuple[str, ...]:
-    """Reads the names of labels; those of words have no space."""
+    """Reads the names of labels; labels of words have no space."""
     if head not in ("labels", "tags"):
         return ()
     labels = label_names(source.file, source.settings, len(of_head["output_bias"]), source.notes)
@@ -209,8 +209,8 @@ def family_of(directory: ModelDirectory) -> Family:
     family = FAMILIES["megatron-bert" if config.norm == "pre" else kind]
     if config.head not in family.classes:
         raise UsageError(
-            f"{directory.path}: {family.title} of Hugging Face has no taggers that read words as "
-            "they are read here; use it here"
+            f"{directory.path}: {family.title} of Hugging Face has no taggers that read words "
+            "this way; use it in tformer"
         )
     return family
 

@@ -49,11 +49,11 @@ _ENCODER_ROWS: KeyRows = {
     "is_encoder_decoder": only(False),
     "problem_type": only(None, "single_label_classification"),
     "tokenizer_class": classes_of("bert"),
-    "max_position_embeddings": no_effect("the table of positions says it"),
-    "vocab_size": no_effect("the embedding says it"),
+    "max_position_embeddings": no_effect("the table of positions determines it"),
+    "vocab_size": no_effect("the embedding determines it"),
     "tie_word_embeddings": only(False, True),
-    "tie_weights_": no_effect("the weights say it"),
-    "type_vocab_size": no_effect("the table of token types says it"),
+    "tie_weights_": no_effect("the weights determine it"),
+    "type_vocab_size": no_effect("the table of token types determines it"),
     "sinusoidal_pos_embds": no_effect("the table of positions holds them"),
     **rows_of(
         "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
@@ -157,7 +157,7 @@ _BERT = Family(
     },
     omitted=(
         ("pooler.dense.", "cls.seq_relationship."),
-        "the layers that tell whether sentences follow each other are omitted",
+        "the layers for next-sentence prediction are omitted",
     ),
     ignored=r".*position_ids",
     prefix="bert.",
@@ -235,13 +235,13 @@ _DISTILBERT = Family(
 
 
 def _read_electra(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuses embeddings of another width: what is projected are their norms, not their rows."""
+    """Refuses embeddings of another width: the projection follows their norm."""
     width = settings.get("embedding_size", 128)
     if width != settings["hidden_size"]:
         raise ArtifactError(
             f"{file}: embedding_size = {shown(width)}, but hidden_size = "
-            f"{shown(settings['hidden_size'])}: a projection behind the norm of embeddings is not "
-            "supported; import an ELECTRA whose sizes are equal, as that of electra-base"
+            f"{shown(settings['hidden_size'])}: a projection after the embedding norm is not "
+            "supported; import an ELECTRA whose sizes are equal, such as electra-base"
         )
     return {}
 
@@ -274,7 +274,7 @@ _ELECTRA = replace(
     unprefixed=("generator_", "discriminator_", "classifier."),
     omitted=(
         ("discriminator_predictions.",),
-        "the layers that tell which tokens were replaced are omitted",
+        "the layers that detect replaced tokens are omitted",
     ),
     gelu_head=True,
 )
@@ -295,7 +295,7 @@ _DECODER_ROWS: KeyRows = {
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
     "tie_word_embeddings": only(False, True),
-    "vocab_size": no_effect("the embedding says it"),
+    "vocab_size": no_effect("the embedding determines it"),
 }
 
 
@@ -452,7 +452,7 @@ _QWEN2 = replace(
     title="Qwen2",
     classes={"": "Qwen2ForCausalLM"},
     read_more=_read_qwen2,
-    # queries, keys and values have biases; those of other products are zero here
+    # queries, keys and values have biases; the biases of other products are zero here
     fixed={**_LLAMA_FIXED, "bias": True},
     written={"hidden_act": "silu", "use_sliding_window": False},
     rows={
@@ -757,7 +757,7 @@ _MT5 = replace(T5, model_type="mt5", title="mT5")
 
 # --- Vision Transformers: pre-norm encoders of patches with a class token.
 
-_SHAPES = no_effect("the tensors say it")
+_SHAPES = no_effect("the tensors determine it")
 _TRAINING = no_effect("of training")
 _IMAGE_FIXED = {"n_decoder_layers": 0, "norm": "pre", "positions": "learned"}
 _IMAGE_ATTENTION = (

@@ -109,7 +109,7 @@ class Family:
     # beginnings of tensors of further heads, and a note that they are omitted
     omitted: tuple[tuple[str, ...], str] = ((), "")
     ignored: str = ""  # pattern of the names of tensors that decide nothing
-    # the first token's row in the table of positions is the one behind padding's id
+    # the first token's row in the table of positions follows padding's id
     counts_from_padding: bool = False
     tied: bool = True  # the output has the embedding's rows where config.json does not say it
     spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
@@ -315,7 +315,7 @@ def finish(
 
 
 def _check_all_taken(source: Source) -> None:
-    """Refuses tensors that are left over, but those that the family's table omits or ignores."""
+    """Refuses leftover tensors, except those that the family's table omits or ignores."""
     family, reader = source.family, source.reader
     beginnings, note = family.omitted
     left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
@@ -374,7 +374,7 @@ def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:
 
 
 def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> None:
-    """Refuses a model whose logits have biases besides those that ban tokens."""
+    """Refuses a model whose logits have biases other than those that ban tokens."""
     bias = directory.model.output_bias
     if bias is not None and bool(bias[bias != BANNED_BIAS].any()):
         raise UsageError(

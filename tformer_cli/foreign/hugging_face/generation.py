@@ -108,7 +108,7 @@ class Generation:
     path: Path
     values: Mapping[str, Any]
     notes: tuple[str, ...]
-    files: tuple[Path, ...]  # generation_config.json, if it is there
+    files: tuple[Path, ...]  # generation_config.json, if it exists
 
     @property
     def special_ids(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Generation:
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):
                 raise self._unsupported(name)
-        end = [self.values.get("eos_token_id")]  # of which the library says that it stays
+        end = [self.values.get("eos_token_id")]  # which the library promises to keep
         words = [word for word in self.values.get("bad_words_ids") or [] if word != end]
         single = self.values.get("suppress_tokens") or []
         if any(not isinstance(word, list) or len(word) != 1 for word in words):

@@ -88,7 +88,7 @@ TOKENIZER_ROWS: KeyRows = MappingProxyType(
         "model_input_names": OUTPUT,
         "return_token_type_ids": OUTPUT,
         **rows_of("trim_offsets return_attention_mask", OUTPUT),
-        **rows_of("model_max_length max_len", no_effect("the table of positions says it")),
+        **rows_of("model_max_length max_len", no_effect("the table of positions determines it")),
         **rows_of("max_length truncation stride truncation_strategy", no_effect("chosen by calls")),
         "truncation_side": noted("texts that are too long are cut off at their end", "right"),
         "chat_template": noted("prompts are taken as they are"),
@@ -276,7 +276,7 @@ _NORMALIZER = Parts(
     },
     in_sequence=True,
 )
-# what these do together is compared with what is computed here; see `same_tokens`
+# their joint effect is compared with the tokens here; see `same_tokens`
 _PRE_TOKENIZER = Parts(
     {
         None: {},
@@ -344,9 +344,9 @@ WHOLE_TOKENIZERS = {
         ),
         model=_BYTES_MODEL,
     ),
-    "spm": _beside_spm("NLLB, mBART, Pegasus (beside a SentencePiece model)", "Unigram", "BPE"),
+    "spm": _beside_spm("NLLB, mBART, Pegasus (next to a SentencePiece model)", "Unigram", "BPE"),
     "llama": _beside_spm(
-        "LLaMA (beside a SentencePiece model)", "Unigram", "BPE", byte_fallback=True
+        "LLaMA (next to a SentencePiece model)", "Unigram", "BPE", byte_fallback=True
     ),
     "t5": _beside_spm("T5, mT5, MADLAD", "Unigram"),
 }
@@ -359,7 +359,7 @@ _KINDS = "ByteLevel Replace Prepend Split Digits Metaspace Strip NFC NFKC ByteFa
 _COMPUTED_PARTS = Parts(
     {None: {}, **{kind: _COMPUTED for kind in _KINDS.split()}}, in_sequence=True
 )
-# of a tokenizer that the library itself computes: what is written down are parts that are known
+# for a tokenizer that the library itself computes: the known parts
 WHOLE_TOKENIZERS["library"] = whole_tokenizer(
     "LLaMA, Qwen2, GPT-NeoX (without a SentencePiece model)",
     normalizer=_COMPUTED_PARTS,
@@ -458,7 +458,7 @@ def parts_of(section: object) -> list[Mapping[str, Any]]:
 
 
 def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens that a post-processor puts before and behind a text."""
+    """The tokens that a post-processor puts before and after a text."""
     before, behind = [], []
     try:
         for processor in _post_processors(part):
@@ -487,7 +487,7 @@ def _post_processors(part: Any) -> Sequence[Mapping[str, Any]]:  # noqa: ANN401
 def check_surrounding(
     file: Path, parts: Mapping[str, Any], before: Sequence[str], behind: Sequence[str]
 ) -> None:
-    """Refuses a tokenizer.json that puts other tokens around a text than are put here."""
+    """Refuses a tokenizer.json that puts different tokens around a text."""
     sides = surrounding(file, parts.get("post_processor"))
     if sides != (tuple(before), tuple(behind)):
         shown_tokens = " … ".join(" ".join(side) for side in sides)[:80]

@@ -264,7 +264,7 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
         named = {
             n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
         }
-        # the tokens for what is omitted are pieces of the file
+        # the tokens for omitted spans are pieces of the file
         settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, **named}
         return Layout(ids=tuple(ids), files=files, settings=settings)
     return Layout(ids=tuple(ids), files={}, settings={"tokenizer_class": "ByT5Tokenizer"})
@@ -281,7 +281,7 @@ def _check_no_new_tokens(tokenizer: Tokenizer) -> None:
 def _joint(
     tokenizer: JointTokenizer, *, before: str = "", behind: str = "", has_words: bool = False
 ) -> Layout:
-    """The tokenizer as it is, with special tokens around every text; sources end with one.
+    """The unchanged tokenizer, with special tokens around every text; sources end with one.
 
     With `has_words` pieces stand where their letters do, without the space before them, and the
     library can join the words of a tagger.

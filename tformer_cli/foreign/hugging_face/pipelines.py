@@ -1,4 +1,4 @@
-"""Pipelines of sentence-transformers, both ways: an encoder, a pooling, and what stands on it.
+"""Pipelines of sentence-transformers, both ways: an encoder, a pooling, and its head.
 
 Sources: sentence-transformers 5.1 and 6.2, models/Pooling.py and models/Dense.py. What is read is
 an encoder, its pooling and perhaps a norm. What is written may also be a classifier that no class
@@ -70,7 +70,9 @@ POOLING = Keys(
             " pooling_mode_lasttoken",
             USED,
         ),
-        **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
+        **rows_of(
+            "word_embedding_dimension embedding_dimension", no_effect("the width determines it")
+        ),
         "include_prompt": USED,
     },
 )
@@ -99,7 +101,7 @@ DENSE = Keys(
     "sentence-transformers, of classifiers that tformer has exported",
     {
         "activation_function": USED,
-        **rows_of("in_features out_features bias", no_effect("the tensors say it")),
+        **rows_of("in_features out_features bias", no_effect("the tensors determine it")),
         **rows_of("module_input_name module_output_name", only(None, "sentence_embedding")),
     },
 )
@@ -187,7 +189,7 @@ def read_classifier(
 ) -> tuple[Pooler, dict[str, Array], list[Path]]:
     """Reads the layers of a classifier that `write_pipeline` has written; the last are files.
 
-    A layer behind an encoder that makes other vectors is refused: its outputs have no names.
+    A layer after an encoder that makes other vectors is refused: its outputs have no names.
     """
     weights: dict[str, Array] = {}
     files: list[Path] = []
@@ -215,14 +217,14 @@ def read_classifier(
     if not is_ours or names[-1] != _NO_ACTIVATION or not poolers.keys() >= {*names[:-1]}:
         kinds = ", ".join(["Transformer", "Pooling", *["Dense"] * len(pipeline.dense)])
         raise ArtifactError(
-            f"{pipeline.files[0]}: the modules {kinds} are not supported but for a classifier "
+            f"{pipeline.files[0]}: the modules {kinds} are supported only for a classifier "
             "that tformer has exported, with a label for each output; import another model"
         )
     return poolers[names[0]] if names[1:] else "none", weights, files
 
 
 def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:
-    """Refuses a prompt that is put before every text; notes those that a caller chooses."""
+    """Refuses a prompt that is added to every text; notes those that a caller chooses."""
     prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
     if not isinstance(prompts, dict):
         raise ArtifactError(f"{file}: prompts is not an object; download it again")
@@ -237,7 +239,7 @@ def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> lis
     if not is_included:
         shown_names = ", ".join(named)
         return [f"prompts ({shown_names}) are not supported: the pooling leaves them out"]
-    return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
+    return [f"prompts ({', '.join(named)}) are not added to texts; write them before yours"]
 
 
 def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:

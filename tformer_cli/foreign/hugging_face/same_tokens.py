@@ -48,14 +48,14 @@ def check_tokens(
         file: a tokenizer.json, which need not exist.
         tokenizer: what was made of its directory.
         ids: the id there of each id here.
-        lowercase: texts are made small before they are cut.
+        lowercase: texts are lower-cased before they are cut.
         writes: the model writes texts.
     """
     side = tokenizer.target
     pieces = [original_piece(piece) for piece in side.pieces(range(len(ids)))]
     sentinels = [name for name in (p.strip(SPACE) for p in pieces) if SENTINEL.fullmatch(name)][:1]
     note = [
-        f"a text goes on behind {name} without a space, as in seqio; transformers puts one there"
+        f"a text continues after {name} without a space, as in seqio; transformers puts one there"
         for name in sentinels
     ]
     if not file.is_file():
@@ -123,7 +123,7 @@ class _Library:
                 raise _differs(self.file, f"cuts {json.dumps(text, ensure_ascii=False)}")
 
     def check_around(self) -> None:
-        """Refuses tokens around a text whose ids are those of others."""
+        """Refuses tokens around a text that have the ids of other tokens."""
         self.cut(TEXTS)  # which a damaged file cannot
         encoding = self.tokenizer.encode(TEXTS[0])
         for token, number in zip(encoding.tokens, encoding.ids, strict=True):
@@ -136,6 +136,6 @@ class _Library:
 
 def _differs(file: Path, how: str) -> ArtifactError:
     return ArtifactError(
-        f"{file}: {how} otherwise than is done here, so one of its settings is not supported, or "
+        f"{file}: {how} differently from tformer, so one of its settings is not supported, or "
         "the files next to it are another model's; import another model"
     )

@@ -1,8 +1,8 @@
-"""A tokenizer.json beside or instead of a SentencePiece model, and T5's tokenizers.
+"""A tokenizer.json next to or instead of a SentencePiece model, and T5's tokenizers.
 
 T5's own SentencePiece model ends before the tokens `<extra_id_99>` … `<extra_id_0>`, which stand
-for what is left out of a text. They become words that are one piece, as in the authors' library
-seqio; mT5's file has them already. Special tokens in a text are plain text, but for these.
+for spans left out of a text. They become words that are one piece, as in the authors' library
+seqio; mT5's file has them already. Other special tokens in a text are plain text.
 """
 
 import base64
@@ -57,9 +57,9 @@ def check_whole(
     ids: Mapping[str, int],
     around: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> tuple[list[str], list[Path]]:
-    """Checks the tokenizer.json beside a SentencePiece model, if there is one.
+    """Checks the tokenizer.json next to a SentencePiece model, if there is one.
 
-    Whether it cuts texts as that does is asked later; see `same_tokens`.
+    `same_tokens` later checks that both cut texts alike.
     """
     file = path / TOKENIZER
     if not file.is_file():
@@ -89,7 +89,7 @@ def check_whole(
     if other is not None or len(named) < len(spm.pieces):
         which = "fewer pieces" if other is None else f"another id of {ascii(other)[:60]}"
         raise ArtifactError(
-            f"{file}: has {which} than the SentencePiece model beside it; use the files of one "
+            f"{file}: has {which} than the SentencePiece model next to it; use the files of one "
             "model"
         )
     if isinstance(vocab, list):
@@ -99,12 +99,12 @@ def check_whole(
         if other is not None:
             raise ArtifactError(
                 f"{file}: has another score of {ascii(other)[:60]} than the SentencePiece model "
-                "beside it; use the files of one model"
+                "next to it; use the files of one model"
             )
     if charsmap_of(parts.get("normalizer")) != spm.charsmap:
         raise ArtifactError(
-            f"{file}: normalizer replaces other characters than the SentencePiece model beside it; "
-            "use the files of one model"
+            f"{file}: normalizer replaces other characters than the SentencePiece model next to "
+            "it; use the files of one model"
         )
     return notes, [file]
 
@@ -218,7 +218,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
 
 
 def _plain(piece: str) -> str:
-    """Removes the space before a token for what is left out."""
+    """Removes the space before a token for an omitted span."""
     name = piece.removeprefix(SPACE)
     return name if SENTINEL.fullmatch(name) else piece
 
@@ -247,7 +247,7 @@ def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list[str]:
-    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file."""
+    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>`, which follow those of the file."""
     if any(SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
         return []
     count = own.get("extra_ids")

@@ -80,7 +80,7 @@ class Vocabulary:
 
     def tokenizer(self, sides: tuple[VocabularyOrder, VocabularyOrder]) -> Tokenizer:
         """Makes the tokenizer of a model whose rows are in the order of `sides`."""
-        if self.joint is not None:  # the ids of which must be the rows' as they are
+        if self.joint is not None:  # their ids must already be those of the rows
             if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
                 raise ArtifactError(
                     f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's "
@@ -105,7 +105,7 @@ class Exported:
     joint: JointTokenizer
     files: tuple[Path, ...]
     notes: tuple[str, ...]
-    around: tuple[Sequence[str], Sequence[str]]  # tokens before and behind a text
+    around: tuple[Sequence[str], Sequence[str]]  # tokens before and after a text
     longest: int = 0  # the table of positions says it
     # settings of a language model, which its other files say
     texts: Mapping[str, bool] = field(default_factory=dict)
@@ -210,7 +210,7 @@ def read_exported(path: Path) -> Exported | None:
     if not file.is_file():
         return None
     data = read_json_file(file)
-    # what stands around a text is decided here by the model, not by the tokenizer
+    # here the model, not the tokenizer, decides the tokens around a text
     processor, data["post_processor"] = data.get("post_processor"), None
     for algorithm in BY_WORDS:
         blank = blank_tokenizer(algorithm)

@@ -140,7 +140,7 @@ def _rows(
 def _outer(
     source: Source, config: ModelConfig, sides: tuple[VocabularyOrder, VocabularyOrder], first: int
 ) -> dict[str, Any]:
-    """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
+    """Reads the weights around the stacks; M2M-100 counts positions from the one after padding."""
     reader, family, weights = source.reader, source.family, dict[str, Any]()
     target = ["decoder.embed_tokens.weight", "lm_head.weight"]
     if config.tied_embeddings == "all":
@@ -323,7 +323,7 @@ def _is_scaled(settings: Mapping[str, Any]) -> bool:
 
 
 def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], TiedEmbeddings]:
-    """Reads the weights around the stacks, and finds what is tied."""
+    """Reads the weights around the stacks, and finds the tied ones."""
     reader = source.reader
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     embedding = source.read_embedding(names, "lm_head.weight")
@@ -358,7 +358,7 @@ def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> di
     if config.tied_embeddings == "inputs":
         foreign["lm_head.weight"] = layout.ordered(model.output_matrix)
     weights = dict(model.state_dict())
-    if config.tied_embeddings == "all":  # the class multiplies by what is folded into this norm
+    if config.tied_embeddings == "all":  # the class multiplies by the factor folded into this norm
         norm = weights["decoder.final_norm.weight"]
         weights["decoder.final_norm.weight"] = norm * config.d_model**0.5
     for side in ("encoder", "decoder"):

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import Pooling
 
 PREPARATION = "preprocessor_config.json"
-_SHAPES = no_effect("the tensors say it")
+_SHAPES = no_effect("the tensors determine it")
 _TRAINING = no_effect("of training")
 _TIMM_ACTIVATIONS: Mapping[str | None, str] = {
     None: "gelu",
@@ -123,7 +123,7 @@ def read(source: Source) -> ForeignModel:
         ("Model", "ForImageClassification"),
         "import a model without a head, or one for the classification of images",
     )
-    # its classifier reads the class token beside the mean of the patches
+    # its classifier reads the class token next to the mean of the patches
     is_joined = f"{family.outer['output']}.weight" in source.reader and family is DINOV2
     preparation = of_processor(source.path / PREPARATION, source.settings, family.model_type)
     source.notes += preparation.notes
@@ -140,8 +140,8 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         raise ArtifactError(f"{file}: {name} has register tokens; import one without")
     if "fc_norm.weight" in arrays:
         raise ArtifactError(
-            f"{file}: {name} norms what it has pooled (fc_norm), which is not supported; import "
-            "one that pools normed states"
+            f"{file}: {name} normalizes its pooled states (fc_norm), which is not supported; "
+            "import one that pools normalized states"
         )
     usual = [more for known, more in _ARCHITECTURES.items() if re.fullmatch(known, name)]
     if not usual:
@@ -156,7 +156,7 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         n_heads = width // head_width
     if type(n_heads) is not int or n_heads < 1:
         raise ArtifactError(
-            f"{file}: {name} does not tell its number of heads; give model_args.num_heads there"
+            f"{file}: {name} does not give its number of heads; give model_args.num_heads there"
         )
     pools = arguments.get("global_pool") or pools
     for pool in (settings.get("global_pool") or pools, pools):
@@ -194,7 +194,7 @@ def _assemble_model(
     preparation: Preparation,
     kind: str = "",
 ) -> ForeignModel:
-    """Puts a model together; `settings` are those that its tensors do not say."""
+    """Assembles a model; `settings` are those that its tensors do not determine."""
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
@@ -359,7 +359,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 def _preparation_of(directory: ModelDirectory) -> bytes:
     config, tokenizer = directory.config, directory.tokenizer
     if not isinstance(tokenizer, ImageTokenizer):
-        raise UsageError(f"{directory.path}: its tokenizer.json is of texts; restore the file")
+        raise UsageError(f"{directory.path}: its tokenizer.json is for texts; restore the file")
     scaling = tokenizer.scaling
     if scaling.odd_margins != "down":
         raise UsageError(

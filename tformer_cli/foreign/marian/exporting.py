@@ -84,7 +84,7 @@ KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
         },
     }
 )
-# files of an export, beside its vocabularies
+# files of an export, next to its vocabularies
 MODEL, DECODER, SHORTLIST = "model.npz", "decoder.yml", "lex.s2t.bin"
 _VERSION = "v1.12.0"  # version of Marian whose settings these are
 _ROUNDING = 1e-6  # sines of two libraries differ by less
@@ -196,9 +196,9 @@ def _never_written(weights: Mapping[str, Array]) -> set[int]:
 
 
 def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[int]) -> _Vocabulary:
-    """Numbers a side's pieces as its SentencePiece model does, or else behind `</s>` and `<unk>`.
+    """Numbers a side's pieces as its SentencePiece model does, or else after `</s>` and `<unk>`.
 
-    Rows that stand for no piece keep their places behind the others.
+    Rows without a piece keep their places after the others.
     """
     if isinstance(side, SentencePieceSide):
         names = [original_piece(piece) for piece in side.vocabulary.pieces]

@@ -3,7 +3,7 @@
 Matrices are of products x·W, so they are transposed here. Sinusoids are tensor2tensor's, a
 translation starts from a row of zeros, and vocabularies have neither padding nor a start token.
 Beside vocabularies in YAML lie the SentencePiece models that texts are cut with, or a tokenizer of
-tformer's, whose labels the pieces then are. `layout` names the source.
+tformer's, whose labels are then the pieces. `layout` names the source.
 """
 
 import json
@@ -189,7 +189,7 @@ def _config(
             "import another model"
         )
     shape = read_shape(path, settings, SHAPE)
-    # the cells of "transformer-new" are of this kind whatever the setting says
+    # the cells of "transformer-new" have this kind regardless of the setting
     cell = settings.get("dec-cell")
     if shape["decoder_cell"] == "ssru" and kind == "transformer" and cell != "ssru":
         raise ArtifactError(f"{path}: dec-cell = {cell} is not supported; import another model")
@@ -337,7 +337,7 @@ def _order_pieces(side: TokenizerSide, pieces: list[str], path: Path) -> Vocabul
         raise ArtifactError(f"{path}: lacks {EOS_PIECE}; use this model's own")
     if len(ids) > sum(n >= 0 for n in foreign):
         raise ArtifactError(
-            f"{path}: has pieces that {TOKENIZER} beside it lacks; use this model's own"
+            f"{path}: has pieces that {TOKENIZER} next to it lacks; use this model's own"
         )
     return VocabularyOrder(foreign, tuple(labels), tuple(t for t, n in enumerate(foreign) if n < 0))
 
@@ -347,7 +347,7 @@ def _at(sizes: object, place: int) -> object:
 
 
 def _spm_of(vocabulary: Path) -> Path:
-    """Finds the SentencePiece model of a vocabulary: itself, or a single one beside it."""
+    """Finds the SentencePiece model of a vocabulary: itself, or a single one next to it."""
     if vocabulary.suffix == ".spm":
         return vocabulary
     side = "target" if "trg" in vocabulary.name or "target" in vocabulary.name else "source"
@@ -356,7 +356,7 @@ def _spm_of(vocabulary: Path) -> Path:
     if len(candidates) != 1:
         raise ArtifactError(
             f"{vocabulary}: needs the SentencePiece model ({side}.spm) that its texts were cut "
-            "with; put it beside it"
+            "with; put it next to it"
         )
     return candidates[0]
 

@@ -2,8 +2,8 @@
 
 ``transformer`` is the one that everyone trains: its positions are sinusoids of its own, its norms
 have an epsilon of 1e-9. ``transformer-new`` computes the same with an epsilon of 1e-5, and with a
-trained table of positions for either side if it is told to; its weights are named as its C++
-classes are. In both a translation starts from zeros where other models have an embedding of `<s>`.
+trained table of positions for either side if so configured; its weights have the names of its C++
+classes. In both a translation starts from zeros where other models have an embedding of `<s>`.
 
 A lexical shortlist lists for each source token the target tokens that may translate it. Its binary
 form is Bergamot's: six 64-bit numbers (magic, checksum, number of the most frequent tokens that
@@ -55,7 +55,7 @@ SHAPE = (
     ),
 )
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
-# a tokenizer of tformer's beside vocabularies that have the labels of its pieces
+# a tokenizer of tformer's next to vocabularies that have the labels of its pieces
 TOKENIZER = "tokenizer.json"
 # names of the modules of a layer and of the final norms; "pre" is "_pre" in pre-norm
 _TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -139,14 +139,14 @@ class MarianSource:
     """Files of a model."""
 
     model: Path
-    # of source and target: `.spm`, or `.yml` with an `.spm` beside it
+    # of source and target: `.spm`, or `.yml` with an `.spm` next to it
     vocabularies: tuple[Path, ...]
     settings: Mapping[str, Any]  # the decoder's settings, if there is such a file
     decoder: Path | None = None
 
 
 def find_source(path: Path) -> MarianSource | None:
-    """Finds the files of a Marian model in a directory, or beside a model's file."""
+    """Finds the files of a Marian model in a directory, or next to a model's file."""
     directory = path if path.is_dir() else path.parent
     if path.is_file():
         models = [path] if path.suffix in (".npz", ".bin") else []
@@ -183,7 +183,7 @@ def find_source(path: Path) -> MarianSource | None:
 
 
 def names_of(settings: Mapping[str, Any], key: str) -> list[str]:
-    """The files that a setting lists, by their names only: they lie beside the model."""
+    """The files that a setting lists, by their names only: they lie next to the model."""
     listed = settings.get(key)
     texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
     return [Path(text.replace("\0", "")).name for text in texts]
@@ -229,7 +229,7 @@ def read_shortlist(
     for place, n in enumerate(sources.tolist()):
         own = ours[read.targets[read.offsets[n] : read.offsets[n + 1]]] if n >= 0 else ours[:0]
         lists.append(np.unique(np.append(own, place) if is_joint and n >= 0 else own))
-    # the first foreign ids are among the first of ours: those of special tokens stand before
+    # the first foreign ids are among our first: only those of special tokens come before
     first = int(ours[: read.n_frequent].max(initial=-1)) + 1
     offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     return (path,), Shortlist(first, offsets, np.concatenate(lists).astype(np.int32))

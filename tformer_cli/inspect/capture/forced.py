@@ -85,7 +85,7 @@ def capture_maps(
 
 
 def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
-    """Chooses what the decoder's last rows, of hidden states (B, D), predict; see `next_id`."""
+    """Chooses the predictions of the decoder's last rows, from states (B, D); see `next_id`."""
     if model.config.target_eos or isinstance(model, EncoderOnly):
         return [EOS_ID] * len(hidden)
     ids: list[int] = model.project(hidden).argmax(dim=-1).tolist()
@@ -145,7 +145,7 @@ def capture_pairs(
 ) -> Iterator[tuple[int, AttentionMaps]]:
     for indices, batch in capture_batches(model, pairs, kinds):
         maps = batch.maps()
-        del batch  # not to be held beside the next one
+        del batch  # frees it before the next one
         yield from zip(indices, maps, strict=True)
         del maps
 
@@ -206,7 +206,7 @@ def capture_batch(
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
-    """Pads what the decoder reads to (B, T), within the positions of the model."""
+    """Pads the decoder's input to (B, T), within the positions of the model."""
     longest = min(padded_length(max(map(len, targets))), limit)
     rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets]
     return torch.tensor(rows, dtype=torch.long)

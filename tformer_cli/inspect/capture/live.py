@@ -1,9 +1,9 @@
 """The attention maps of a hypothesis as the search that found it computed them.
 
 `forced.capture_maps` runs a hypothesis through the decoder once more; here the rows are gathered
-while the search is at work, on its cache, beside every other hypothesis of every sentence of the
-batch. To a search a `RecordingModel` is the model: it hands everything on and records what passes
-by. At each step it keeps every row's weights, the token the row read, and the row of the step
+while the search runs, on its cache, along with every other hypothesis of every sentence of the
+batch. For a search, a `RecordingModel` is the model: it passes every call on and records the
+values. At each step it keeps every row's weights, the token the row read, and the row of the step
 before that it continues (the back-pointer, which the search tells its cache). The maps of a
 hypothesis are the rows on its way back to the begin of sentence. That these are what the model used
 is measured at each of its rows, as in `forced`.
@@ -75,7 +75,7 @@ class SearchTree:
 class SearchStep:
     """One step of a search as it was recorded, for its R rows."""
 
-    tokens: list[int]  # (R) what each row read
+    tokens: list[int]  # (R) the token that each row read
     parents: list[int]  # (R) the row of the step before that each row continues
     next_tokens: list[list[int]]  # (R, C) most probable next tokens, best first; C may be 0
     next_log_probabilities: list[list[float]]  # (R, C) their log-probabilities
@@ -152,7 +152,7 @@ def grow_tree(
 ) -> SearchTree | None:
     """Grows the tree from the steps of a search; the first tokens may have been forced.
 
-    `steps` begin behind them, and `forced` are their log-probabilities: nothing was chosen there,
+    `steps` begin after them, and `forced` are their log-probabilities: nothing was chosen there,
     so the tree begins with their last one. No limit of length counts `n_given` of them.
     """
     if not is_beam_search(config):
@@ -430,7 +430,7 @@ def _gather_maps(
     for place in search.steps[0].tapped:
         n_keys = n_target if place[0] == "dec" else n_source
         tapped_rows = [step.tapped[place] for step, _ in steps]
-        # (T, H, K), what a row could not see yet is 0
+        # (T, H, K), 0 where a row could not see yet
         weights = np.zeros((n_target, tapped_rows[0].weights.shape[1], n_keys), np.float32)
         for position, (tapped, row) in enumerate(zip(tapped_rows, rows, strict=True)):
             seen = tapped.weights[row, :, :n_keys]

@@ -34,7 +34,7 @@ IdPair: TypeAlias = "tuple[Sequence[int], Sequence[int]]"  # Without specials; o
 
 
 class TappedAttention(NamedTuple):
-    """Values computed beside one call of one attention layer."""
+    """Values computed along with one call of one attention layer."""
 
     weights: Weights  # (B, H, Q, K)
     errors: Weights  # (B, H, Q) max |A·V − context| of each row
@@ -52,7 +52,7 @@ class AttentionMaps:
     source_ids: tuple[int, ...]
     """(S) source tokens, the end of sentence last if the model reads it; of images the ids of their
     pixels, while S counts the class token, if any, and the patches."""
-    target_input_ids: tuple[int, ...]  # (T) what the decoder reads, the begin of sentence first
+    target_input_ids: tuple[int, ...]  # (T) input of the decoder, the begin of sentence first
     enc: tuple[Weights, ...]  # For each encoder layer (H, S, S)
     dec: tuple[Weights, ...]  # For each decoder layer (H, T, T)
     cross: tuple[Weights, ...]  # For each decoder layer (H, T, S)
@@ -112,7 +112,7 @@ class HeadVectors:
     """For each layer whose similarity adds to its products (H, Q, K) or (H, 1, K) c."""
     positions: dict[Place, Weights] = field(default_factory=dict)
     """For each layer where positions add to scores (H, Q, K) b."""
-    formulas: tuple[str, ...] = ()  # What makes scores of queries and keys, unless the paper's
+    formulas: tuple[str, ...] = ()  # The similarity of queries and keys, unless it is the paper's
 
 
 LONGEST_MAP = 1024  # Positions of a text that is read segment by segment, whose maps are kept
@@ -142,7 +142,7 @@ def n_patches(config: ModelConfig) -> int:
 def ids_read(
     config: ModelConfig, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Gives what the encoder and the decoder of a model read of a pair without specials."""
+    """Inputs of the encoder and the decoder for a pair without specials."""
     ended = ended_source(source_ids, eos=config.ends_sources)
     source = () if config.is_decoder_only else ended
     begin = (BOS_ID,) if config.target_bos else ()
@@ -172,9 +172,9 @@ class CapturedBatch:
     """The padded maps of some pairs."""
 
     sources: Sequence[tuple[int, ...]]  # Each pair's source tokens, as the model reads them
-    targets: Sequence[tuple[int, ...]]  # For each pair what the decoder reads
-    next_ids: Sequence[int]  # What the last rows predict; see `AttentionMaps`
-    tapped: Mapping[Place, TappedAttention]  # Values computed beside each tapped attention
+    targets: Sequence[tuple[int, ...]]  # For each pair, the input of the decoder
+    next_ids: Sequence[int]  # Predictions of the last rows; see `AttentionMaps`
+    tapped: Mapping[Place, TappedAttention]  # Values computed along with each tapped attention
     n_positions: int = 0  # Positions of each source, of images; 0: as many as there are tokens
 
     @property
@@ -205,7 +205,7 @@ def maps_of(
     target_input: tuple[int, ...],
     next_id: int = EOS_ID,
 ) -> AttentionMaps:
-    """Takes one pair out of what was tapped of a batch, without its padding."""
+    """Extracts one pair from the tapped values of a batch, without padding."""
     sizes = sizes_of(len(source), len(target_input))
     own = {}
     for place, (weights, errors) in tapped.items():
@@ -253,7 +253,7 @@ class RecordedAttention(NamedTuple):
 def recorded_attentions(
     config: ModelConfig, recorded: Weights, n_source: int, n_target: int
 ) -> dict[Place, RecordedAttention]:
-    """Takes apart what the kernels recorded of a pair of S and T positions; see scoring.h."""
+    """Splits the kernels' record of a pair of S and T positions; see scoring.h."""
     layers, width = config.layer_heads, config.head_width
     size = config.n_heads // (config.n_key_heads or config.n_heads)
     start = 0
@@ -288,7 +288,7 @@ def recorded_attentions(
 def recorded_maps(
     config: ModelConfig, recorded: Weights, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> AttentionMaps:
-    """Computes the maps of a pair, without specials, from what the kernels recorded."""
+    """Computes the maps of a pair, without specials, from the kernels' record."""
     source, target = ids_read(config, source_ids, target_ids)
     attentions = recorded_attentions(config, recorded, len(source), len(target))
     tapped = {place: _weigh_keys(attention, place[0]) for place, attention in attentions.items()}

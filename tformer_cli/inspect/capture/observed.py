@@ -1,7 +1,7 @@
 """Values that a model itself computed around one of its attentions, recorded in one forced pass.
 
-The model's own path stays as it is: hooks and a tap only record. Whoever recomputes a step compares
-it with what stands here.
+The model's own path does not change: hooks and a tap only record. A recomputed step is compared
+with these values.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Observed:
     summed: Tensor  # (Q, D) the stream plus the attention's output
     normed: Tensor | None  # (Q, D) that sum after its norm; None in a pre-norm model
     embedded: Tensor  # (Q, D) the input of the stack: embeddings with their positions
-    states: Tensor  # (S, D) the last hidden states of an encoder alone; else `hidden`
+    states: Tensor  # (S, D) the last hidden states of an encoder without decoder; else `hidden`
     hidden: Tensor
     """(T, D) what is compared with the rows of tokens: the decoder's last hidden states, or those
     of a masked language model after its transformation; (1, D) the vector of other encoders."""
@@ -89,7 +89,7 @@ def observe(
     target_input_ids: Sequence[int],
     layers: Sequence[tuple[Kind, int]],
 ) -> list[Observed]:
-    """Runs a pair as `forced_pass` does and records what is computed around some attentions."""
+    """Runs a pair as `forced_pass` does and records the values around some attentions."""
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
         encoder = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None
@@ -148,7 +148,7 @@ class ModuleRecord:
 
 
 def record_module(hooks: ExitStack, module: nn.Module) -> ModuleRecord:
-    """Records what a module is given and returns, until `hooks` are closed."""
+    """Records the inputs and outputs of a module until `hooks` are closed."""
     record = ModuleRecord()
 
     def note(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's

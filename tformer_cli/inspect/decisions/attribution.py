@@ -33,14 +33,14 @@ from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, Mas
 from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.operations import Linear
 
-COMPLETE = 0.005  # Most that integrated gradients may miss, as a share of what they add up to
+COMPLETE = 0.005  # Largest error of integrated gradients, as a share of their sum
 FIRST_STEPS, MOST_STEPS = 32, 1024
 MOST_HALVED = 24  # A norm turns a vector from nothing to its length within 1e-6 of the line
 
 
 @dataclass
 class _Linear:
-    """The last stack as a linear function of its parts, each of which is a leaf of torch's."""
+    """The last stack as a linear function of its parts, each a leaf tensor."""
 
     leaves: dict[str, Tensor] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ def direct_terms(probe: Probe) -> dict[str, float]:
 
 
 def _on_top(model: Inspected, linear: _Linear, rows: Tensor, probe: Probe) -> Tensor:
-    """Gives the vector that rows of the output are compared with, from the last states (T, D)."""
+    """Returns the vector that rows of the output are compared with, from the last states (T, D)."""
     if isinstance(model, MaskedLanguageModel):
         activation = ACTIVATIONS[model.config.activation]
         rows = linear.activate(model.transform, rows, activation)
@@ -149,7 +149,7 @@ class Slopes:
     """First-order effects on d: of what heads compute, and of tokens."""
 
     contexts: dict[Place, Tensor]  # (H, Q, E) ∂d/∂z of the heads of each layer
-    tokens: dict[Kind, Tensor]  # (T) gradient × (token − baseline) of what each stack reads
+    tokens: dict[Kind, Tensor]  # (T) gradient × (token − baseline) for the input of each stack
 
     def of_edges(self, probe: Probe, place: Place) -> Tensor:
         """Estimates (H, Q, K) the effect of each attention weight's removal."""
@@ -189,7 +189,7 @@ def slopes_of(probe: Probe) -> Slopes:
 
 
 def integrate_gradients(probe: Probe) -> Integrated:
-    """Integrates by midpoints of sections, of which those that miss most of d are halved.
+    """Integrates by midpoints of sections, and halves those with the largest errors.
 
     What the tokens of a section should add up to is known: the change of d along it. So steps go
     where ReLUs bend the line, and where attention turns from one token to another.
@@ -251,7 +251,7 @@ def _embed_tokens(probe: Probe) -> dict[Kind, Tensor]:
 
 @torch.no_grad()
 def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
-    """Gives what enters each stack where each token is the mean of the vocabulary: (1, T, D)."""
+    """Returns the input of each stack where each token is the mean of the vocabulary: (1, T, D)."""
     means: dict[Kind, Tensor] = {}
     for kind, embedded in whole.items():
         model = probe.model
@@ -259,7 +259,7 @@ def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
             stack_input, matrix = model.decoder_input, model.target_matrix
         else:
             stack_input, matrix = model.encoder_input, None
-            if hasattr(model, "source_embedding"):  # Patches of images are of no vocabulary
+            if hasattr(model, "source_embedding"):  # Patches of images have no vocabulary
                 matrix = model.source_embedding.weight
         # Not 0: an RMS norm turns around at it, where no number of steps would follow
         mean = embedded.new_zeros(1) if matrix is None else stack_input.scale * matrix.mean(dim=0)

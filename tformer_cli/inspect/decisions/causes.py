@@ -1,4 +1,4 @@
-"""The causes of a decision, part by part: which are measured, and how they are told."""
+"""The causes of a decision, part by part: how they are measured and described."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from tformer_cli.model.encoder_only import PositionPredictor
 N_DRAWS = 8  # Random replacements of a part, whose effects are averaged
 N_ATTENDED = 3  # Tokens named that a head attends to
 LEAST_ATTENDED = 0.05
-Labels = Mapping[Kind, Sequence[str]]  # Of the positions of each stack
+Labels = Mapping[Kind, Sequence[str]]  # For the positions of each stack
 
 
 def stack_of(kind: Kind) -> Kind:
@@ -51,7 +51,7 @@ def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
             pairs_by_kind[kind] = [*match_positions(ids[0][:-1], ids[1][:-1]), last]
         elif lengths == [len(text_ids) for text_ids in ids]:
             pairs_by_kind[kind] = match_positions(*ids)
-        else:  # Patches of images, of which all have as many
+        else:  # Patches of images, whose number is the same in all
             pairs_by_kind[kind] = [(place, place) for place in range(lengths[0])]
     return pairs_by_kind
 
@@ -79,17 +79,17 @@ class Causes:
         return self.other is not None and "patch" in self.methods
 
     def list_unmatched(self) -> Iterator[str]:
-        """Tells which tokens have no partner in the other text, and so are not patched."""
+        """Names the tokens that have no counterpart in the other text, so are not patched."""
         for kind, pairs in self.pairs.items():
             for side, name in enumerate(("SENTENCE", "OTHER")):
                 partnered = {pair[side] for pair in pairs}
                 labels = self.labels[side][kind]
                 alone = [label for place, label in enumerate(labels) if place not in partnered]
                 if alone and self.patches:
-                    yield f"without a partner, so never patched, of {name}: {' '.join(alone)}"
+                    yield f"never patched, for lack of a counterpart, in {name}: {' '.join(alone)}"
 
     def of_heads(self, place: Place, numbers: Sequence[int]) -> list[Part]:
-        """Measures heads of one layer, each alone."""
+        """Measures each head of one layer by itself."""
         effects = self._of_attention(place, numbers)
         new = self._transplant(place)
         effects["estimate"] = self.slopes.of_change(self.probe, place, new).sum(dim=1)[[*numbers]]
@@ -130,7 +130,7 @@ class Causes:
         return self.probe.decision.position if is_there else int(by_position.argmax())
 
     def _of_attention(self, place: Place, heads: Sequence[int | slice]) -> dict[str, Tensor]:
-        """Computes (N) effects of each method on heads, each alone, or on all of them."""
+        """Computes (N) effects of each method on single heads, or on all of them."""
         context = self.probe.values.context(place)
         patch = self._transplant(place)
         new = self._replacements("heads", place, context, patch)

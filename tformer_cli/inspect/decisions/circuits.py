@@ -1,7 +1,7 @@
 """A circuit: the fewest heads that keep a decision when all the others are patched.
 
 In a pair of sentences that are decided differently, d(C) is d of the first one with the heads of C
-as they are and every other head computing what it does in the second one, all at once, wherever
+unchanged and every other head patched with its values in the second one, all at once, wherever
 positions match (`pairs_of`). With no head kept that is all that heads can undo of the decision; of
 an encoder and decoder, whose source reaches the decoder by heads only, it is d of the second
 sentence behind the same prefix. Feed-forward layers and embeddings are never patched.
@@ -14,9 +14,9 @@ over pairs are taken before the quotient. A circuit is faithful near 1, and comp
 heads outside of it can do little without it. All heads are exactly 1, and none exactly 0; other
 sets may lie outside of these.
 
-Heads are ranked by what d loses without each plus what each keeps alone. The first so many that
-reach the wanted faithfulness are the circuit, from which heads then go one at a time, the one
-without which most is left, while it stays as faithful. That is a short way to a small set, not a
+Heads are ranked by the loss of d without each plus its share of d by itself. The fewest first heads
+that reach the wanted faithfulness are the circuit. Heads then leave it one at a time, the least
+needed first, while it stays as faithful. That is a short way to a small set, not a
 proof that none is smaller. So it is measured on pairs that did not choose it, and compared with
 random sets of as many heads.
 """
@@ -49,7 +49,7 @@ FEWER_ROWS = 4  # A row holds shifts of all layers here, and elsewhere of one
 
 
 class PatchedPair:
-    """A decision of one sentence, some of whose heads compute what they do in another one."""
+    """A decision of one sentence with some heads patched from another one."""
 
     def __init__(self, first: Probe, second: Probe) -> None:
         self.first = first
@@ -88,7 +88,7 @@ class PatchedPair:
         return torch.cat(differences)
 
     def reads(self) -> list[float | None]:
-        """Gives the weight of each head on the tokens that differ; None where none can.
+        """Returns the weight of each head on the tokens that differ; None where none can.
 
         Of cross-attention that is at the position that decides, of others at the position that
         looks there most, a differing one itself left out.
@@ -109,7 +109,7 @@ class PatchedPair:
         both = self.first.decision, self.other
         own, theirs = (text.source_ids if stack == "enc" else text.prefix_ids for text in both)
         n_positions = self.first.states.entering(stack, 0).shape[1]
-        if n_positions != len(own):  # Patches of images, of which none has an id
+        if n_positions != len(own):  # Patches of images, which have no ids
             return []
         same = {i for i, j in self._pairs[stack] if own[i] == theirs[j]}
         return [place for place in range(n_positions) if place not in same]
@@ -126,7 +126,7 @@ def faithfulness(d: Tensor) -> Tensor:
     turned = (whole - none).sum()
     if not turned > 0:  # Nor a number, of a model that computes none
         raise DataError(
-            "PAIRS: patching all heads does not turn these decisions, so that no head keeps them; "
+            "PAIRS: patching all heads does not change these decisions, so no head keeps them; "
             "give other pairs"
         )
     return (d - none).sum(dim=0) / turned
@@ -192,7 +192,7 @@ def judge_circuit(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verd
 
 
 def _share(value: Tensor, drawn: NDArray[np.float64], turned: NDArray[np.float64]) -> Share:
-    # A quotient jumps from one infinity to the other where what it is divided by crosses 0
+    # A quotient jumps from one infinity to the other where its divisor crosses 0
     if turned.min() <= 0:
         return Share(value=value.item(), low=None, high=None)
     low, high = np.percentile(drawn / turned, PERCENTILES).tolist()

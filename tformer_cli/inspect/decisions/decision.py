@@ -26,7 +26,7 @@ class Decision:
     """A choice between A and B, of one text."""
 
     batch: Batch  # The text and the prefix: one row
-    position: int  # Of the hidden states (T) that the choice is made from
+    position: int  # Index among the hidden states (T) of the one that decides
     ids: tuple[int, int]  # Rows of the output matrix of A and of B
 
     def of(self, model: Inspected, hidden: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Decision:
 def decision_of(
     record: HeadsRecord, position: int, prefix: Sequence[int], ids: tuple[int, int], device: object
 ) -> Decision:
-    """Makes the decision of a captured text; an encoder alone has no prefix."""
+    """Makes the decision of a captured text; an encoder without decoder has no prefix."""
     maps = record.captured
     # Positions of an image are those of its patches, which are fewer than its ids
     n_positions = maps.enc[0].shape[-1] if maps.enc else len(maps.source_ids)
@@ -72,7 +72,7 @@ class Chosen:
 
 
 def places_of(record: LogitsRecord) -> list[int]:
-    """Gives the numbers of the positions at which something was decided.
+    """Returns the numbers of the positions at which something was decided.
 
     Of a text that a language model reads that is only the token after it: the others are given.
     """
@@ -86,16 +86,16 @@ def _is_given(record: LogitsRecord) -> bool:
 
 
 def chosen_at(record: LogitsRecord, number: int) -> int:
-    """Gives the id that stands at a place, or after a text the most probable one."""
+    """Returns the id that stands at a place, or after a text the most probable one."""
     position = record.positions[number]
     return position.top[0].id if _is_given(record) else position.chosen.id
 
 
 def rival_of(position: PositionLogits, chosen: int) -> int:
-    """Gives the most probable id other than the one that was chosen."""
+    """Returns the most probable id other than the one that was chosen."""
     rival = next((candidate.id for candidate in position.top if candidate.id != chosen), None)
     if rival is None:
-        raise DataError("MODEL: has a single label, so that it decides nothing; name another model")
+        raise DataError("MODEL: has only one label, so it decides nothing; name another model")
     return rival
 
 
@@ -104,7 +104,7 @@ class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are l
 
 
 def parting(first: LogitsRecord, second: LogitsRecord) -> Chosen:
-    """Finds where what is written for two texts parts, which is the same up to there."""
+    """Finds the place where the outputs for two texts part; they are equal up to there."""
     for number, other in zip(places_of(first), places_of(second), strict=False):
         ids = chosen_at(first, number), chosen_at(second, other)
         if ids[0] != ids[1]:
@@ -123,7 +123,7 @@ class Words:
         self._written = self._sentence.captured.target_ids
 
     def chosen(self, target: str | None, foil: str | None) -> Chosen:
-        """Finds the decision of one text; what is not named is found by the model's own logits."""
+        """Finds the decision of one text; the model's own logits choose what is not named."""
         number = min(places_of(self._record), key=self._margin)
         if self._sentence.gives_labels:
             return self._of_labels(number, target, foil)
@@ -196,7 +196,7 @@ class Words:
         return None
 
     def _ids(self, word: str, like: int, before: Sequence[int]) -> Ids:
-        """Gives the ids of a word where another token stands, as one token if there is one.
+        """Returns the ids of a word where another token stands, as one token if there is one.
 
         It stands after a space if that token does; in front of everything either may be missing.
         """
@@ -211,7 +211,7 @@ class Words:
         if ids[: len(own)] != own:  # The word would change how the text before it is cut
             (ids,), own = self._side.encode_phrases([word.strip()]), []
         if len(ids) == len(own):
-            raise UsageError(f'"{word}": the tokenizer has nothing for it; name another word')
+            raise UsageError(f'"{word}": the tokenizer cannot encode it; name another word')
         return tuple(ids[len(own) :])
 
     def _first_difference(self, number: int, first: Ids, second: Ids | None) -> Chosen:
@@ -221,8 +221,8 @@ class Words:
             return Chosen(number=number, ids=(first[0], rival))
         if first == second:
             raise UsageError(
-                "--foil: is what is decided for; name another one, or this one as --target and "
-                "another foil"
+                "--foil: the model decides for it; name another word, or make it --target and "
+                "name another foil"
             )
         pairs = enumerate(zip(first, second, strict=False))
         n_shared = next((n for n, (a, b) in pairs if a != b), None)
@@ -232,7 +232,7 @@ class Words:
                 "that differ before one of them ends"
             )
         if n_shared and self._sentence.has_places:
-            raise UsageError("--foil: begins as the other word does, but a gap holds one token")
+            raise UsageError("--foil: begins like the other word, but a gap holds one token")
         ids = first[n_shared], second[n_shared]
         return Chosen(number=number, ids=ids, shared=first[:n_shared])
 

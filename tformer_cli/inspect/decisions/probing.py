@@ -1,11 +1,11 @@
 """A decision measured again with a part of the model changed: its causes.
 
 A part is a head, all heads of a layer, a feed-forward layer, a single attention weight, or the
-residual stream at a position. An effect is d with the part changed less d as it is, in logits;
-d = logit(A) − logit(B). What a part computes is replaced by
+residual stream at a position. An effect is d with the part changed minus the original d, in logits;
+d = logit(A) − logit(B). The output of a part is replaced by
 
-- nothing, its mean, or what it computes at random positions of other texts (ablation),
-- what it computes in another text at the matching position (activation patching: Vig et al. 2020,
+- zeros, its mean, or its output at random positions of other texts (ablation),
+- its output in another text at the matching position (activation patching: Vig et al. 2020,
   "Causal Mediation Analysis"; Meng et al. 2022; Zhang & Nanda 2024, "Towards Best Practices").
 
 Heads are changed by gate and shift of their layer (`MultiHeadAttention`): ξ·z + δ. So one attention
@@ -51,11 +51,11 @@ class Computed:
     cells: Mapping[Place, ModuleRecord]  # Of recurrent units
 
     def context(self, place: Place) -> Tensor:
-        """(H, Q, E) what the heads of a layer compute."""
+        """(H, Q, E) outputs of the heads of a layer."""
         return self.taps[place].context[0]
 
     def fed(self, place: Place) -> Tensor:
-        """(T, D) what a feed-forward layer computes."""
+        """(T, D) output of a feed-forward layer."""
         output = self.feed_forwards[place].output
         assert output is not None  # noqa: S101 - each is called in every pass
         return output[0]
@@ -63,7 +63,7 @@ class Computed:
 
 @torch.no_grad()
 def compute(model: Inspected, batch: Batch) -> Computed:
-    """Runs a batch of one text once, as it is."""
+    """Runs a batch of one text once, unchanged."""
     with (
         tapped_attentions(model, lambda tap: tap) as taps,
         ExitStack() as hooks,
@@ -100,7 +100,7 @@ class Probe:
         self.d = decision.of(model, self.states.last).item()
         if not isfinite(self.d):
             raise DataError(
-                f"MODEL: its logits differ by {self.d}, which has no causes; train it anew"
+                f"MODEL: its logits differ by {self.d}, which has no causes; train it again"
             )
         longest = max(rows.shape[1] for rows in (*self.states.below_encoder[:1], self.states.last))
         self.rows_per_pass = max(1, largest_positions // longest)
@@ -133,7 +133,7 @@ class Probe:
             gate = context.new_ones(len(rows), *context.shape[:2], 1)
             shift = context.new_zeros(len(rows), *context.shape)
             for row, (head, positions, new) in enumerate(changes[rows.start : rows.stop]):
-                # A slice is a view, so that what is set in it is set in the gate
+                # A slice is a view: setting it sets the gate
                 heads = slice(head, head + 1) if isinstance(head, int) else head
                 gate[row, heads][:, positions] = 0.0
                 if new is not None:
@@ -197,7 +197,7 @@ class Probe:
         return effects
 
     def transplant(self, place: Place, other: "Probe", pairs: Pairs) -> Tensor:
-        """(H, Q, E) what the heads compute, in the other text where positions have a partner."""
+        """(H, Q, E) outputs of the heads, from the other text where positions match."""
         new = self.values.context(place).clone()
         for i, j in pairs:
             new[:, i] = other.values.context(place)[:, j]

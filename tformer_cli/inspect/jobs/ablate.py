@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
 
     Observer = Callable[[str, int, int], None]
-    """Is told what is done, how many lines are, and how many there are."""
+    """Receives the activity, the number of lines done, and the total."""
 
 ACCURACY = "accuracy"  # Score of a classifier or of hidden tokens, in percent
 POSITIONS_PER_BATCH = 2048  # Positions of a batch, before its rows are repeated
@@ -169,7 +169,7 @@ class Ablator:
     def _measure(self) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[HeadId, float]]:
         """Sums over sentences: (1 + R, N, 2) losses and hits, (N) tokens, and I_h of each head.
 
-        Row 0 is of all heads, the others are without one; hits are right labels or hidden tokens.
+        Row 0 has all heads, the others lack one; hits are right labels or hidden tokens.
         """
         n_pairs = len(self._pairs)
         n_tokens = np.zeros(n_pairs, dtype=np.int64)
@@ -193,7 +193,7 @@ class Ablator:
         n_tokens: NDArray[np.int64],
         importance: dict[HeadId, float],
     ) -> list[HeadEffect]:
-        """Compares what was found without each head with row 0; see `_measure`."""
+        """Compares the results without each head with row 0; see `_measure`."""
         differences = compare_losses(
             values[0, :, 0], values[1:, :, 0], n_tokens, name="loss", **self._settings.resampling
         )
@@ -341,7 +341,7 @@ def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: Ablati
             ("--curve-scores", settings.curve_scores),
         ):
             if is_given:
-                raise UsageError(f"{option}: translates, and so is of translation models; omit it")
+                raise UsageError(f"{option}: only for translation models; omit it")
 
 
 def _losses(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
@@ -383,7 +383,7 @@ def write_pruned(
     check_free(directory, "--write-pruned")
     if not opened.directory.model.config.projections:
         raise UsageError(
-            "--write-pruned: the model's heads have no projections, so that there is nothing to "
+            "--write-pruned: the model's heads have no projections, so there is nothing to "
             "take out; omit it"
         )
     _save(opened.directory, heads, directory)

@@ -84,7 +84,7 @@ class WordAlignment:
 class Aligner:
     """Aligns words by some heads of one model.
 
-    What a search has heard of them is read without torch, of other pairs by forced passes.
+    Attention that a search recorded is read without torch; other pairs take forced passes.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Aligner:
         return translator.listening(self.heads, is_needed)
 
     def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
-        """Aligns every hypothesis of translations, by what its search or a forced pass heard."""
+        """Aligns every hypothesis of translations, by attention of its search or a forced pass."""
         pairs: list[tuple[WordTokens, WordTokens]] = []
         attentions: list[SourceAttention | None] = []
         n_parts = []
@@ -149,7 +149,7 @@ class Aligner:
         pairs: Sequence[tuple[WordTokens, WordTokens]],
         attentions: Sequence[SourceAttention | None],
     ) -> list[Numbers]:
-        """Turns what was heard of pairs into weights of words; other pairs take a forced pass."""
+        """Turns recorded attention of pairs into weights of words; others take a forced pass."""
         weights = self.search_weights(pairs, attentions)
         missing = [index for index in range(len(pairs)) if index not in weights]
         if missing:
@@ -162,10 +162,10 @@ class Aligner:
         pairs: Sequence[tuple[WordTokens, WordTokens]],
         attentions: Sequence[SourceAttention | None],
     ) -> dict[int, Numbers]:
-        """Turns what was heard of pairs into weights of words, by their numbers, without torch."""
+        """Turns recorded attention of pairs, by number, into weights of words, without torch."""
         weights_of: dict[int, Numbers] = {}
         for index, ((source, target), attention) in enumerate(zip(pairs, attentions, strict=True)):
-            # Only what was heard of these heads and these very tokens
+            # Only attention of these heads for these very tokens
             if attention is None or attention.heads != self.heads:
                 continue
             n_rows, n_columns = attention.weights.shape
@@ -218,7 +218,7 @@ BUFFER_LINES = 1024  # Pairs that are sorted by length and captured together
 
 @dataclass(frozen=True, slots=True)
 class PairTexts:
-    """A sentence pair as it is read."""
+    """A sentence pair of the input."""
 
     index: int
     source: str
@@ -514,7 +514,7 @@ class _Tally:
 
 
 N_PAIRS = 200  # Held-out pairs that heads are measured on, in a second or two
-HELD_OUT: Final = "valid"  # Split that they are of: the test stays unseen
+HELD_OUT: Final = "valid"  # Their split: the test stays unseen
 
 
 def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:

@@ -1,7 +1,7 @@
-"""Fitting doubt to a model: held-out lines, those broken on purpose, and what their signals say.
+"""Fits doubt to a model: held-out lines, lines broken on purpose, and their signals.
 
 A line is wrong if the chrF of its translation with the reference is low, or if it was broken. All
-numbers of the report are of lines that the fit has not seen: the lines are divided into five parts,
+numbers of the report come from lines outside the fit: the lines are divided into five parts,
 and each is judged by a fit to the other four. The probabilities need no second step of calibration:
 the fit is a logistic regression, which is Platt's scaling of a weighted sum of signals.
 """
@@ -132,7 +132,7 @@ class KindReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """How well doubt tells what is wrong, beside the log-probability a token."""
+    """Quality of doubt as a test for wrong lines, compared with the log-probability per token."""
 
     lines: int
     wrong: int
@@ -180,8 +180,8 @@ def calibrate(
     if len(kept) < LEAST_OF_KIND:
         n_wrong = f"{len(scored) - len(kept)}" if kept else "all"
         raise DataError(
-            f"--below: {n_wrong} of {len(scored)} lines have a chrF below {settings.below:g}, and "
-            f"right ones are needed, too, at least {LEAST_OF_KIND}; choose a lower one, or another "
+            f"--below: {n_wrong} of {len(scored)} lines have a chrF below {settings.below:g}, but "
+            f"at least {LEAST_OF_KIND} others are needed; choose a lower value, or another "
             "--reference"
         )
     kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
@@ -238,7 +238,7 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
 def _translate(
     translator: Translator, opened: Opened, lines: Sequence[str]
 ) -> Iterator[tuple[str, Part] | None]:
-    """Translates lines; those that are longer than the model takes are left out."""
+    """Translates lines; lines too long for the model are left out."""
     for buffer in translator.buffers(lines):
         for line in buffer:
             parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
@@ -294,7 +294,7 @@ def _break_lines(
 def _force_targets(
     translator: Translator, opened: Opened, kind: str, chosen: Sequence[Item]
 ) -> Iterator[Item]:
-    """Lets the model read translations that are not those of their sources."""
+    """Scores translations that do not belong to their sources."""
     longest = opened.config.max_positions - 1
     pairs = []
     for item, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
@@ -363,7 +363,7 @@ def _weights(items: Sequence[Item], broken: float) -> Numbers:
 def _fit(
     x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers, Numbers]:
-    # By the given lines: beside those of other lines' translations all others would look alike
+    # By the given lines: next to those of other lines' translations, all others would look alike
     means, deviations = x[is_given].mean(axis=0), x[is_given].std(axis=0)
     for unit in (x.std(axis=0), 1.0):  # of what no given line has; of what says nothing
         deviations = np.where(deviations > 0, deviations, unit)
@@ -391,7 +391,7 @@ def _cross_validate(
 def _report(
     items: Sequence[Item], x: Numbers, y: Numbers, weights: Numbers, fitted: Numbers
 ) -> CalibrationReport:
-    # By lines: a line and what was broken of it are in one part
+    # By lines: a line and its broken copies are in one part
     folds = np.array([item.line % N_FOLDS for item in items])
     kinds = np.array([item.kind for item in items])
     is_given = kinds == NATURAL

@@ -26,7 +26,7 @@ from tformer_cli.text.tokenizer import TokenizerSide
 from tformer_cli.wording import count_of
 
 BLOCK = 8  # Tokens that come twice
-FEWEST = 10  # Pairs of a model, half of which judge: of fewer an interval says little
+FEWEST = 10  # Pairs of a model, half of which judge: with fewer, an interval says little
 PATIENCE = 100  # Draws for each pair: a tokenizer may cut some texts in other pieces
 
 
@@ -41,14 +41,13 @@ def inspect_circuit(
 ) -> CircuitsRecord:
     """Finds the fewest heads of each model that keep how pairs of sentences are decided.
 
-    Pairs are those of a built-in kind, or given ones, which have a name. What `before_batch` raises
+    Pairs come from a built-in kind, or from a file, which has a name. An error in `before_batch`
     ends the computation before its next batch.
     """
     settings, seed = settings or CircuitOptions(), options.get("seed", 1)
     if not pairs:
         raise DataError(
-            f"PAIRS: there is none in {name}; write SENTENCE and OTHER in each line, with a tab "
-            "between"
+            f"PAIRS: {name} has none; write SENTENCE and OTHER in each line, with a tab between"
         )
     circuits: list[ModelCircuit] = []
     failed: list[NoCircuit] = []
@@ -99,7 +98,7 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
     """Draws random tokens that come twice, up to the one that is to be repeated.
 
     In the other text another token stands in the first copy there. All tokens differ, so that only
-    what stood behind the earlier occurrence of the last one tells what comes next.
+    the token after the earlier occurrence of the last one tells what comes next.
     """
     pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
     texts = side.decode_batch([[piece] for piece in pieces])
@@ -186,12 +185,13 @@ def _decide(decider: Decider, pairs: Sequence[MinimalPair]) -> tuple[list[Patche
             if first.d > 0 > second.d:
                 decided.append(PatchedPair(first, second))
     if len(decided) < FEWEST:
-        counts = f"{len(pairs) - len(decided) - len(refused)} decided alike or otherwise"
+        counts = f"{len(pairs) - len(decided) - len(refused)} decided for one word or in reverse"
         if refused:
             counts += f", {len(refused)} refused, such as {refused[0]}"
         raise DataError(
-            f"PAIRS: of {count_of(len(pairs), 'pair')} {decider.subject.summary.name} decides "
-            f"{len(decided)} as they say, but a circuit needs {FEWEST} ({counts}); give other pairs"
+            f"PAIRS: {decider.subject.summary.name} decides {len(decided)} of "
+            f"{count_of(len(pairs), 'pair')} as they say, but a circuit needs {FEWEST} ({counts}); "
+            "give other pairs"
         )
     return decided, refused
 

@@ -111,7 +111,7 @@ class Decider:
         return probes, chosen, logits
 
     def _decisions(self, logits: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
-        """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
+        """Makes the same decision for each sentence: after the first one's prefix, or its own."""
         prefix: tuple[int, ...] = ()
         decisions = []
         device = next(self.model.parameters()).device
@@ -167,13 +167,13 @@ class Finder:
     def _cuts(
         self, record: HeadsRecord, chosen: Chosen, target: str | None, foil: str | None
     ) -> Iterator[str]:
-        """Tells of which words only a piece is decided for: any text has pieces."""
+        """Names words of which only a piece is decided on: any text has pieces."""
         pieces = self._opened.directory.tokenizer.target.piece_bytes
         for word, token in zip((target, foil), chosen.ids, strict=True):
             if word is not None and not record.gives_labels:
                 piece = pieces[token].decode("utf-8", "replace").strip()
                 if piece != word.strip():
-                    yield f'of "{word.strip()}" the piece "{piece}" is decided for'
+                    yield f'the decision is on "{piece}", a piece of "{word.strip()}"'
 
     def _record(
         self,
@@ -295,11 +295,11 @@ class Finder:
 
 
 def _written_at(record: HeadsRecord, probe: Probe) -> int | None:
-    """Finds the decision among the pieces of a text; None: it falls behind them, or on them all."""
+    """Finds the decision among the pieces of a text; None: it comes after them, or on them all."""
     place = probe.decision.position
     if record.has_places:
         return place
-    # A word that was named, or the other sentence's place, may stand behind another prefix
+    # A named word, or the other sentence's place, may follow another prefix
     own = record.captured.target_input_ids[: place + 1]
     is_own = record.has_both_sides and list(own) == probe.decision.prefix_ids
     return place if is_own else None

@@ -108,7 +108,7 @@ def open_model_or_checkpoint(
 
 
 def _complete_recipe(recipe: Recipe, run: Path) -> Recipe:
-    """Adds what the task and its data decide; labels stand in the run, if it has a model yet."""
+    """Adds the settings that depend on the task and its data; a run with a model has the labels."""
     if (run / CONFIG).is_file():
         recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))
     return training_of(recipe).completed(recipe, None)
@@ -144,7 +144,7 @@ def open_models(
     second: Path | str | ModelDirectory,
     **options: Unpack[InspectionOptions],
 ) -> tuple[Opened, ModelDirectory]:
-    """Opens the first model with its search, and the second beside it; see `inspect_diff`."""
+    """Opens the first model with its search, then the second; see `inspect_diff`."""
     try:
         place = resolve_device(options.get("device", "auto"))
     except ValueError as error:

@@ -1,10 +1,10 @@
 """The attention maps of a whole corpus in a directory of shards, within a limit of bytes.
 
-The schema is `tformer.headdump/1`. A shard holds N sentence pairs. Of a pair, S counts the source
+The schema is `tformer.headdump/1`. A shard holds N sentence pairs. In a pair, S counts the source
 tokens and the end of sentence, T the decoder's positions; a map has r rows and c columns, (S, S) in
 enc, (T, T) in dec, (T, S) in cross.
 
-`ARRAYS` says what it holds. The columns of the K largest weights of a row stand largest first, of
+`ARRAYS` lists its contents. The columns of the K largest weights of a row stand largest first, of
 equal ones the first first. H counts the chosen heads of the layer, which the manifest names. Half
 precision keeps 11 bits: a weight is off by at most 2⁻¹² of the power of two above it.
 """
@@ -96,7 +96,7 @@ class DumpEstimate:
 
 @dataclass
 class DumpReport(ReadReport):
-    """Content of a dump so far; its lines are those of earlier runs, too."""
+    """Content of a dump so far, with the lines of earlier runs."""
 
     resumed_at: int = 0  # Lines that earlier runs have done
     pairs: int = 0
@@ -106,10 +106,10 @@ class DumpReport(ReadReport):
 
 
 class HeadDumper:
-    """Captures a corpus and writes what is kept of it, shard by shard.
+    """Captures a corpus and writes it, shard by shard.
 
     The memory it takes follows from the size of a shard and not from the corpus. Killed at any
-    moment, the same call continues behind the last shard, and ends with the same bytes.
+    moment, the same call continues after the last shard, and ends with the same bytes.
     """
 
     def __init__(self, opened: Opened, settings: DumpSettings | None = None) -> None:

@@ -1,13 +1,13 @@
 """Measures the heads of a model while it is trained: `heads.jsonl` in the run directory.
 
-A line for each head at step 0 and every `training.inspect_every` steps. The pairs that are looked
-at are the first of the validation pairs, which a run cannot exchange; `heads-probe.jsonl` names
+A line for each head at step 0 and every `training.inspect_every` steps. The inspected pairs
+are the first of the validation pairs, which a run cannot exchange; `heads-probe.jsonl` names
 them. A checkpoint is written after the lines of its step, so a resumed run cuts off what came after
 the checkpoint and writes it again: nothing is there twice and nothing is missing.
 
 Maps and metrics are those of `inspect-heads`, means over the rows of all pairs; the roles follow
-from the means. Nothing random is drawn, and the model is left as it was, so a run that is looked at
-learns what it would have learned.
+from the means. Nothing random is drawn, and the model is left unchanged, so inspection does not
+change a run.
 """
 
 import json
@@ -82,7 +82,7 @@ def probe_pairs(
 ) -> list[tuple[int, SentencePair, IdPair]]:
     """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
 
-    A classifier reads the text alone, and language models, masked or not, the target alone; where
+    A classifier reads only the text, and language models, masked or not, only the target; where
     a language model's texts are a stream, it reads the first blocks of all of them.
     """
     probes: list[tuple[int, SentencePair, IdPair]] = []
@@ -141,7 +141,7 @@ class HeadFollower:
         """Steps it has recorded."""
         lines = [_probe_line(index, pair) for index, pair, _ in chosen]
         write_text(run / PROBE, "".join(lines))
-        # At the start of a run a file can only be what a killed attempt has left.
+        # At the start of a run, a file can only come from a killed attempt.
         self._keep(lambda logged_step: logged_step <= step if step else False)
 
     def record(self, step: int) -> None:
@@ -183,7 +183,7 @@ def _probe_line(index: int, pair: SentencePair) -> str:
         "index": index,
         "source": pair.source,
         "target": pair.target,
-        "chosen": f"the first {N_PAIRS} validation examples that fit the model, blank ones aside",
+        "chosen": f"the first {N_PAIRS} validation examples that fit the model and are not blank",
     }
     return json.dumps(data, ensure_ascii=False) + "\n"
 

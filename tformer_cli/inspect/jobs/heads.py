@@ -105,7 +105,7 @@ class HeadInspector:
         for_page: bool = False,
         by_kernels: bool = False,
     ) -> None:
-        """Takes what a view asks for: `by_kernels` if it compares no map with torch's numbers."""
+        """Takes the requests of a view: `by_kernels` if it compares no map with torch's numbers."""
         self._labels = opened.directory.info.labels
         self._directory, self._config = opened.directory, opened.config
         self._tokenizer = opened.directory.tokenizer
@@ -122,7 +122,7 @@ class HeadInspector:
             for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
                 if is_given:
                     model = ONE_MODEL[task_kind(self._config)]
-                    raise UsageError(f"{option}: is of translation models; of {model} omit it")
+                    raise UsageError(f"{option}: only for translation models, not {model}; omit it")
         self._predictor = kind_of(self._config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
@@ -226,7 +226,7 @@ class HeadInspector:
         if n_found < self._rank:
             raise DataError(
                 f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
-                f"{self._rank} is asked for; choose a lower rank, or widen the beam"
+                f"is {self._rank}; choose a lower one, or a larger --beam-size"
             )
         hypothesis = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, hypothesis.token_ids
@@ -254,8 +254,8 @@ class HeadInspector:
     ) -> AttentionMaps | None:
         """Records torch's search of a line and returns the maps of a hypothesis it went through.
 
-        The translation is the translator's, whoever searched it. The compiled kernels round
-        otherwise than torch; where two hypotheses are nearly equal, torch's search may pass by
+        The translation is the translator's, whichever engine searched it. Compiled kernels round
+        differently from torch; where two hypotheses are nearly equal, torch's search may pass by
         the one they chose. Then there is nothing to show, and None is returned, as without "live".
         """
         if self._recorder is None:
@@ -300,8 +300,8 @@ class HeadInspector:
         gaps: tuple[FilledGap, ...] = (),
         forced: Sequence[float] = (),
     ) -> HeadsRecord:
-        """Joins what is known of a pair; it was found by the model if it has a score."""
-        # rare words are of sources of words
+        """Joins the facts about a pair; with a score, the model found it."""
+        # only sources of words have rare words
         has_words = not (self._is_of_texts or self._config.reads_images)
         rare = UNKNOWN if has_words else RareTokens()
         if self._frequencies is not None and has_words:

@@ -1,4 +1,4 @@
-"""Sentences in, what the decoder makes of each encoder layer out; and maps fitted to a corpus."""
+"""The decoder's reading of each encoder layer, for sentences; and maps fitted to a corpus."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -53,7 +53,7 @@ class LayerModel:
 
     def __init__(self, model: Transformer, lens: Lens, layer: int) -> None:
         self._model, self._lens, self._layer = model, lens, layer
-        # What else a search reads of a model
+        # Attributes that a search also reads from a model
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self.source_eos, self.decoder = model.source_eos, model.decoder
         self.output_product = model.output_product
@@ -75,7 +75,7 @@ def inspect_layers(
     settings: LayersOptions | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[LayersRecord]:
-    """Lets the decoder read each encoder layer: what it would write, and of a target how probable.
+    """Decodes each encoder layer: what it would write, and the probability of a target.
 
     The target is the model's translation, unless one is given.
     """
@@ -181,7 +181,7 @@ def read_corpus(
 ) -> list[IdPair]:
     """Reads different lines as ids, with given targets or translations, up to `MOST_LINES`.
 
-    A line that is held out must not be one that is fitted to; what is too long is left out.
+    Held-out lines must not be among the fitted ones; lines that are too long are left out.
     """
     report = ReadReport()
     pairs: dict[IdPair, None] = {}

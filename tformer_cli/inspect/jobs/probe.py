@@ -1,4 +1,4 @@
-"""A corpus in, what the states of each layer know of its words out."""
+"""Probes a corpus: the knowledge of words in the states of each layer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -48,8 +48,8 @@ def inspect_probe(
 ) -> ProbeReport:
     """Probes each layer for properties of tokens, and for labels of words if there are any.
 
-    Labels, a line of them for each line and one for each word, are of what the model reads first:
-    the source, or the text of a language model.
+    Labels, a line of them for each line and one for each word, belong to its first input: the
+    source, or the text of a language model.
     """
     settings = settings or ProbeOptions()
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
@@ -59,7 +59,7 @@ def inspect_probe(
     names = settings.property or ([*MEANINGS] if labels is not None else [*MEANINGS][:-1])
     tasks = [task for kind in corpus.tokens for task in tasks_of(kind, corpus.tokens[kind], names)]
     if not tasks:
-        raise DataError("--property: no token has one of these; give more text, or --labels")
+        raise DataError("--property: no token has any of these; give more text, or --labels")
     return ProbeReport(
         model=subject_of(opened.directory).summary,
         n_sentences=corpus.n_sentences,
@@ -80,7 +80,7 @@ class _Corpus:
             kind: tokenizer.source if kind == "enc" else tokenizer.target
             for kind in stacks_of(self._model)
         }
-        self._labeled: Kind = next(iter(self._sides))  # What it reads first
+        self._labeled: Kind = next(iter(self._sides))  # Its first input
         self.tokens: dict[Kind, list[TokenRow]] = {kind: [] for kind in self._sides}
         self.states: dict[Kind, list[Tensor]] = {}
         self.n_sentences, self.skipped, self._n_read = 0, 0, 0

@@ -44,7 +44,7 @@ class InspectionOptions(TypedDict, total=False):
 
 
 def inspected_model(directory: ModelDirectory) -> Inspected:
-    """Gives the model of a directory, of whatever task.
+    """Returns the model of a directory, for any task.
 
     An encoder without rows of labels goes as a classifier: views of it do not read those.
     """
@@ -133,7 +133,7 @@ class ReadReport:
     def fitting(
         self, buffer: Sequence[IdPair], config: ModelConfig, limit: int
     ) -> tuple[list[int], list[IdPair]]:
-        """Picks the pairs that a model takes, with their places; what is too long is counted."""
+        """Picks the pairs that a model takes, with their places; counts those that are too long."""
         written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
         pairs = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
         self.too_long += len(written) - len(pairs)
@@ -184,7 +184,7 @@ class CorpusInspector:
                 for numbers, batch in capture_batches(self._model, pairs, self._kinds):
                     indices = [report.lines + places[number] for number in numbers]
                     self._statistics.add_batch(indices, batch, self._rare(batch))
-                    del batch  # not to be held beside the next one
+                    del batch  # frees it before the next one
             report.lines += len(buffer)
             yield report.lines
 
@@ -196,7 +196,7 @@ class CorpusInspector:
         return positions
 
     def summaries(self) -> list[HeadSummary]:
-        """Sums up each chosen head over what was read so far, chosen by these very means."""
+        """Sums up each head over the corpus so far; these means also choose the heads."""
         summary_of = {summary.head: summary for summary in self._statistics.summaries()}
         means = {head: summary.metrics for head, summary in summary_of.items()}
         return [summary_of[head] for head in self._selection.select(means) if head in summary_of]

@@ -163,7 +163,7 @@ def read_sentences(
 
 
 def capture_options(options: object) -> dict[str, Any]:
-    """Gives the options of a view that `HeadInspector` takes."""
+    """Returns the options of a view that `HeadInspector` takes."""
     return {name: value for name, value in vars(options).items() if name in CAPTURED}
 
 

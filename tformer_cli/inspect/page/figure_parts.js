@@ -1,5 +1,5 @@
-// What heat maps and line figures share. A figure is one SVG that also stands by itself in a file:
-// colors and fonts are attributes, and what comes and goes with the pointer is in a group "marks".
+// Parts of heat maps and line figures. A figure is one SVG that also works as a file of its own:
+// colors and fonts are attributes, and the pointer's marks are in a group "marks".
 
 const MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 const pen = document.createElement("canvas").getContext("2d");
@@ -32,7 +32,7 @@ function newFigure(width, height, title) {
 const RIGHT_TO_LEFT = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u;
 
 /**
- * Writes a token into a figure; one that is written from right to left starts on the right.
+ * Writes a token into a figure; right-to-left text starts on the right.
  *
  * @param {string} text
  * @param {number} x
@@ -50,7 +50,7 @@ function tokenText(text, x, y, size, attributes = {}) {
 }
 
 /**
- * Where an event is in the figure's own coordinates.
+ * The position of an event in the figure's own coordinates.
  *
  * @param {SVGSVGElement} svg
  * @param {MouseEvent} event

@@ -1,9 +1,9 @@
-// The two figures: the selected head alone, and all heads beside it in color.
+// The two figures: the selected head, and all heads next to it in color.
 
 /** @type {{one: Figure, all: Figure}} */
 const figures = { one: null, all: null }; // the figures on the page
 const LINES_PER_ROW = { layer: 8, kind: 4 }; // of many heads together; with more, lines hide each other
-const SURELY_DRAWN = .8; // such weights have a line however many there are, unless the slider says else
+const SURELY_DRAWN = .8; // such weights always have a line, unless the slider hides them
 /** @type {Set<string>} */
 const leftOut = new Set(); // heads that the legend has switched off
 
@@ -17,7 +17,7 @@ function overlaidHeads() {
   return neighbors(chosenHead(), state.scope).filter(head => !leftOut.has(head.id));
 }
 
-/** Draws both figures and all that names the head. */
+/** Draws both figures and writes the name of the head. */
 function showFigures() {
   const head = chosenHead(), isMap = state.view === "map";
   byId("head").textContent = head.id;
@@ -29,10 +29,10 @@ function showFigures() {
   // Maps of long sentences are wide: below each other, unless the window has room for two.
   const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
   byId("one").parentElement.style.setProperty("--least", `${least}px`);
-  put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
+  put("one", isMap ? mapOfOne : linesOfOne, ["Only ", make("b", {}, head.id), `. ${isMap ? "" : aboutFaint([head])}`]);
   const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a color for each layer" : "all layers, a color for each";
   const [many, does] = data.weighting.isOfLayers ? ["All layers", "layer that has most there"] : ["All heads", "head that looks there most"];
-  const limit = leastOfAll(), what = isMap ? `Each cell has the color of the ${does}.` : `${state.scope === "kind" && !data.weighting.isOfLayers ? "A line is of the head of its layer that looks there most. " : ""}${aboutFaint(overlaidHeads(), limit)}`;
+  const limit = leastOfAll(), what = isMap ? `Each cell has the color of the ${does}.` : `${state.scope === "kind" && !data.weighting.isOfLayers ? "Each line belongs to the head of its layer that looks there most. " : ""}${aboutFaint(overlaidHeads(), limit)}`;
   byId("least").value = String(Math.min(1, limit));
   byId("least-shown").textContent = written(limit, 2);
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
@@ -44,7 +44,7 @@ function showFigures() {
 }
 
 /**
- * Says which weights have no line.
+ * Names the weights without a line.
  *
  * @param {Head[]} heads
  */
@@ -52,11 +52,11 @@ function aboutFaint(heads, least = FAINTEST) {
   let n = 0;
   for (const head of heads) for (const weight of weightsOf(head)) if (weight >= least) n++;
   const limit = written(least, 2);
-  if (!n) return `No weight reaches ${limit}: the map shows them.`;
+  if (!n) return `All weights are below ${limit}, so there is no line; see the map.`;
   return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${limit} have no line.`;
 }
 
-/** The smallest weight that has a line among many heads: as chosen, else such that lines can be told apart. */
+/** The smallest weight with a line among many heads: the chosen one, else one that keeps lines apart. */
 function leastOfAll() {
   if (state.least !== "" && Number.isFinite(Number(state.least))) return Math.max(.01, Math.min(1, Number(state.least)));
   const most = LINES_PER_ROW[state.scope] * rowsOf(chosenHead()).length;
@@ -65,7 +65,7 @@ function leastOfAll() {
 }
 
 /**
- * Says what rows and columns of the head's map are.
+ * Explains the rows and columns of the head's map.
  *
  * @param {Head} head
  */
@@ -113,7 +113,7 @@ function mapOfOne(head, spec) {
 }
 
 /**
- * A number as short as a cell wants it.
+ * A number short enough for a cell.
  *
  * @param {number} weight
  */
@@ -133,7 +133,7 @@ function linesOfOne(head, spec) {
 }
 
 /**
- * The head with the largest weight of a cell gives it its color; the weight, how much of it.
+ * The head with the largest weight gives a cell its hue; the weight, its strength.
  *
  * @param {Head} head
  * @param {FigureSpec} spec
@@ -160,7 +160,7 @@ function linesOfAll(head, spec) {
 }
 
 /**
- * Lines of the heads that are overlaid, each beside the others; heads of one color, those of a layer, share the line of the largest weight.
+ * Lines of the overlaid heads, side by side; heads of one color (a layer) share the line of the largest weight.
  *
  * @returns {Link[]}
  */
@@ -202,7 +202,7 @@ function showRamp(kind) {
   paintField(byId("ramp"), Array.from({ length: width }, (_, n) => n / (width - 1)), width, 1, rampOf(kind));
 }
 
-/** The legend of the second figure; a click leaves a head out, or of a kind a layer. */
+/** The legend of the second figure; a click hides a head or, with all layers, a layer. */
 function showLegend() {
   const beside = neighbors(chosenHead(), state.scope), groups = new Map();
   for (const head of beside) {

@@ -3,7 +3,7 @@
 const CONDITION = /^([a-z_]+)(>=|<=|>|<)(-?\d*\.?\d+)$/;
 
 /**
- * Makes a test of heads from what was typed; everything passes an empty one.
+ * Parses a filter into a test of heads; all pass an empty filter.
  *
  * @param {string} text
  * @returns {(head: Head) => boolean}

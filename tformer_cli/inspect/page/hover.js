@@ -1,10 +1,10 @@
-// What is pointed at is shown everywhere at once: tokens, both figures, tables.
+// Shows the cell under the pointer in all places at once: tokens, both figures, tables.
 
 /** @type {Cell | null} */
 let hovered = null; // {row}, {column} or both, in the map of the selected head
 
 /**
- * What is pointed at, else the row that was clicked.
+ * The cell under the pointer, else the clicked row.
  *
  * @returns {Cell | null}
  */
@@ -28,7 +28,7 @@ function hover(cell) {
 }
 
 /**
- * Keeps a row, a column or a cell marked; a second time lets it go.
+ * Pins a row, a column or a cell; a second call releases it.
  *
  * @param {Cell | null} cell
  */
@@ -39,7 +39,7 @@ function pin(cell) {
   update(isKept ? Object.fromEntries(Object.keys(wanted).map(name => [name, ""])) : wanted);
 }
 
-/** Marks what is pointed at. */
+/** Marks the cell under the pointer. */
 function markAll() {
   const at = pointedAt();
   markFigures(at);
@@ -53,7 +53,7 @@ function markAll() {
 }
 
 /**
- * Tells the weight of the cell under the pointer: of the head, or of every head beside it.
+ * Shows the weight of the cell under the pointer, for the head or for all heads next to it.
  *
  * @param {'one' | 'all'} figure
  * @param {Cell | null} at

@@ -2,16 +2,16 @@
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["h", "l", "←", "→"], "head before, after"],
-  [["k", "j", "↑", "↓"], "layer before, after"],
+  [["h", "l", "←", "→"], "previous, next head"],
+  [["k", "j", "↑", "↓"], "previous, next layer"],
   [["1", "2", "3"], "encoder, decoder, cross"],
-  [["[", "]"], "sentence before, after"],
+  [["[", "]"], "previous, next sentence"],
   [["m"], "map or lines"],
-  [["o"], "beside it: its layer or all layers"],
+  [["o"], "next to it: its layer or all layers"],
   [["b"], "gamma: show small weights"],
   [["/"], "filter heads"],
   [["t"], "colors: system, light, dark"],
-  [["Esc"], "let go of a row, a key or the filter"],
+  [["Esc"], "release a row, a key or the filter"],
   [["?"], "these keys"],
 ];
 const STEPS = { ArrowLeft: -1, h: -1, ArrowRight: 1, l: 1 };
@@ -29,7 +29,7 @@ function toggleKeys() {
 }
 
 /**
- * Does what a key says; true if it says something.
+ * Handles a key; true if it has a meaning here.
  *
  * @param {string} key
  */
@@ -82,7 +82,7 @@ function moveLayer(step, heads, head) {
   if (there.length) choose(there.find(one => one.head === head.head) ?? there[0]);
 }
 
-/** Colors as the system has them, light, dark, and around again. */
+/** Cycles the colors: system, light, dark. */
 function nextTheme() {
   update({ theme: CHOICES.theme[(CHOICES.theme.indexOf(state.theme) + 1) % 3] });
 }

@@ -1,7 +1,7 @@
 // Lines from queries, on the left, to keys, on the right: the stronger the weight, the stronger the line.
 
 const FAINTEST = .03; // smaller weights are left out
-const MOST_LINES = 4000; // of more the strongest are drawn
+const MOST_LINES = 4000; // if there are more, the strongest are drawn
 
 /**
  * Draws lines between tokens.
@@ -62,7 +62,7 @@ function lineFigure(spec) {
 }
 
 /**
- * How strong a line is; those of a token that is pointed at are stronger.
+ * The opacity of a line; a token under the pointer makes its lines stronger.
  *
  * @param {number} weight
  */

@@ -1,6 +1,6 @@
-// From the data and the address to the page, and again whenever a choice changes.
+// Draws the page from the data and the address, and again whenever a choice changes.
 
-/** Changes what is chosen and shows it: only what depends on it is drawn again. */
+/** Changes choices and redraws only what depends on them. */
 function update(changes) {
   const changed = Object.keys(changes).filter(name => state[name] !== changes[name]);
   Object.assign(state, changes);
@@ -18,7 +18,7 @@ function update(changes) {
   writeAddress();
 }
 
-/** Shows the sentence that is chosen, with the head of before if it has it. */
+/** Shows the chosen sentence, with the head shown before if the sentence has it. */
 function openSentence() {
   const number = Number(state.s);
   if (!data.sentences[number]) state.s = "0";
@@ -33,7 +33,7 @@ function openSentence() {
   showHead();
 }
 
-/** Shows the head that is chosen. */
+/** Shows the chosen head. */
 function showHead() {
   hovered = null;
   byId("tip").style.display = "none";
@@ -56,10 +56,10 @@ function showTab() {
   showHead();
 }
 
-/** Draws everything in the colors that hold now. */
+/** Redraws everything in the current colors. */
 function repaint() {
   document.documentElement.dataset.theme = isPrinting ? "light" : state.theme;
-  const name = { auto: "as the system", light: "light", dark: "dark" }[state.theme];
+  const name = { auto: "system", light: "light", dark: "dark" }[state.theme];
   byId("theme").setAttribute("aria-label", `Colors: ${name}`);
   byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[state.theme];
   byId("boost").checked = Boolean(state.boost);
@@ -69,7 +69,7 @@ function repaint() {
   showHead();
 }
 
-/** Puts a copy of the page for each sentence below it while it is printed: on the screen one is chosen. What is of the model is in the first. */
+/** Lays out a copy of the page per sentence for printing, as the screen shows one. Views of the model are in the first. */
 function layOutSentences() {
   for (const copy of elements(".printed")) copy.remove();
   document.body.classList.toggle("copied", isPrinting && data.sentences.length > 1);
@@ -92,9 +92,9 @@ function layOutSentences() {
 let isFrameWaiting = false;
 let drawnWidth = innerWidth;
 
-/** Draws what takes its width from the window anew, once for each picture that the screen shows. */
+/** Redraws, at most once per frame, the figures whose width depends on the window. */
 function drawAtNextFrame() {
-  // Phones call it a new size when their bars come and go; the width is still the same.
+  // Phones report a new size when their bars come and go; the width is still the same.
   if (isFrameWaiting || innerWidth === drawnWidth || !sentence) return;
   isFrameWaiting = true;
   requestAnimationFrame(() => {
@@ -110,7 +110,7 @@ function drawAtNextFrame() {
 
 function begin() {
   if (data.views && !data.sentences.length) {
-    // A page about a model, or about two: there is no sentence on top.
+    // A page about one or two models has no sentence on top.
     data.sentences.push(/** @type {Sentence} */ ({ source: "", target: "", sourcePieces: [], targetPieces: [], inputPieces: [], heads: [], rare: [] }));
     for (const one of elements(".sentences, .strips")) one.hidden = true;
   }
@@ -121,7 +121,7 @@ function begin() {
   }
   const { name, meaning, source } = data.weighting;
   if (data.sentences.some(one => one.heads.length)) {
-    byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters."
+    byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much it matters."
       : `${name}: ${meaning} (${source}).`;
   }
   fillChooser();
@@ -129,7 +129,7 @@ function begin() {
   openSentence();
 }
 
-/** Reads the address and makes the page answer to who uses it. */
+/** Reads the address and attaches the event handlers. */
 function listen() {
   fillKeys();
   readAddress();

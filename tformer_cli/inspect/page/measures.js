@@ -16,8 +16,8 @@ function showMeasures() {
       make("td", { class: "number" }, signed(effect))));
   }
   table.replaceChildren(make("caption", { class: "unseen" }, `Measures of ${head.id}`), make("tbody", {}, ...lines));
-  const named = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";
-  byId("role").textContent = data.weighting.isOfLayers ? "All heads of the layer and of the layers before it." : named;
+  const named = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No role: no rule applies.";
+  byId("role").textContent = data.weighting.isOfLayers ? "All heads of this layer and of the layers before it." : named;
   byId("said").textContent = `${head.id}, ${data.kinds[head.kind]}${head.role ? `, role ${head.role}` : ""}`;
   showLinks(head);
   if (byId("numbers").open) showNumbers();
@@ -47,7 +47,7 @@ function showLinks(head) {
   byId("links").replaceChildren(make("caption", { class: "unseen" }, `Strongest key of each row of ${head.id}`), make("tbody", {}, ...lines));
 }
 
-/** The map as a table: what a screen reader reads, and what can be copied. It is made when asked for. */
+/** The map as a table, for screen readers and copying; made only when opened. */
 function showNumbers() {
   const head = chosenHead(), values = weightsOf(head), columns = columnsOf(head), k = columns.length;
   const heads = columns.map(text => make("th", { scope: "col" }, bidi(text)));

@@ -1,10 +1,10 @@
 // The overview: every head of the three kinds as a small map with the sign of its role.
 
 /** @type {((head: Head) => boolean) | null} */
-let onHead = null; // takes a head that is clicked, and says whether that was all
+let onHead = null; // handles a click on a head; true if nothing else is to be done
 
 /**
- * Lets a live page take the heads that are clicked.
+ * Sets the handler of a live page for clicks on heads.
  *
  * @param {(head: Head) => boolean} does
  */
@@ -29,7 +29,7 @@ function showOverview() {
   for (const role of used) {
     signs.append(make("span", {}, make("b", {}, SIGNS[role]), ` ${role}: ${data.roles[role]}`));
   }
-  if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ rare: not judged, ${sentence.rareReason}`));
+  if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ rare: not classified, ${sentence.rareReason}`));
   if (sentence.isRecurrent) {
     signs.append(make("span", {}, "no decoder self-attention: a recurrent unit reads the translation so far, so there is no Flow either"));
   }
@@ -65,7 +65,7 @@ function thumbnail(head) {
 }
 
 /**
- * Paints a small map; a pixel has the largest weight of the cells it stands for: none gets lost.
+ * Paints a small map; a pixel shows the largest weight of its cells, so that none gets lost.
  *
  * @param {Head} head
  */
@@ -100,7 +100,7 @@ function paintField(canvas, values, width, height, color) {
   context.putImageData(image, 0, 0);
 }
 
-/** Marks the selected head; only it is reached by Tab, the others by the arrow keys. */
+/** Marks the selected head; Tab reaches only this one, the arrow keys the others. */
 function markOverview() {
   for (const head of sentence.heads) {
     const isChosen = head.id === state.head;
@@ -109,7 +109,7 @@ function markOverview() {
   }
 }
 
-/** Fades the heads that the filter leaves out, and counts the others. */
+/** Fades the heads that fail the filter, and counts the others. */
 function applyFilter() {
   const passes = filterOf(state.q), shown = sentence.heads.filter(passes);
   for (const head of sentence.heads) head.button.classList.toggle("out", !passes(head));

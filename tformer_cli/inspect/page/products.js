@@ -1,7 +1,7 @@
-// Why a weight is as large as it is: the query times the key, dimension by dimension, and the scores of all keys.
+// Why a weight is large or small: query times key by dimension, and the scores of all keys.
 
 const MOST_NAMED = 3; // dimensions that are named, of either sign
-let shownPair = ""; // what the panel shows now
+let shownPair = ""; // the pair in the panel
 
 /**
  * Queries and keys of a head, if the page has them: {queries, keys} of lists of vectors.
@@ -24,7 +24,7 @@ function half(bits) {
 }
 
 /**
- * The query and the key that are worked out: those pointed at or kept, else the ones that tell most.
+ * The query and key of the panel: those pointed at or kept, else the most telling ones.
  *
  * @param {Head} head
  */
@@ -37,7 +37,7 @@ function pairOf(head) {
 }
 
 /**
- * What a head's scores are made of besides its products: {factor, c, b}, the last two functions of row and key if there are any.
+ * The terms of a head's scores besides its products: {factor, c, b}; c and b are functions of row and key, or missing.
  *
  * @param {Head} head
  * @param {number} width
@@ -55,7 +55,7 @@ function termsOf(head, width) {
 }
 
 /**
- * The first key that a query sees, and the one behind the last.
+ * The range of keys that a query sees: the first, and one past the last.
  *
  * @param {Head} head
  * @param {number} row
@@ -66,7 +66,7 @@ function seenBy(head, row) {
 }
 
 /**
- * Scores of a query with all keys it may see, their parts, and the softmax of them; the first of them is that of key `first`.
+ * Scores of a query with all keys that it may see, their terms and softmax; they begin at key `first`.
  *
  * @param {Head} head
  * @param {{queries: Float32Array[], keys: Float32Array[]}} vectors
@@ -81,7 +81,7 @@ function scoresOf(head, vectors, row) {
   return { first, parts, scores, weights: shares.map(share => share / total) };
 }
 
-/** Shows the panel for the pair that is pointed at, kept, or tells most. */
+/** Shows the panel for the pair that is pointed at or kept, else the most telling one. */
 function showProducts() {
   const box = byId("qk"), head = chosenHead();
   box.hidden = !sentence.vectors;
@@ -92,7 +92,7 @@ function showProducts() {
   byId("qk-how").textContent = sentence.terms ? "Its score, term by term" : "The query times the key";
   const vectors = vectorsOf(head);
   byId("qk-body").replaceChildren(...vectors ? productParts(head, vectors, row, column) : [make("p", { class: "says" },
-    `The page has room for the queries and keys of ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, those shown first; ${head.id} is not among them. `,
+    `This page holds queries and keys for the first ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, but not for ${head.id}. `,
     make("code", {}, `tformer inspect-step … --head ${head.id} --token ${row}`), " shows them.")]);
   elements(".scroll", box).forEach(letScroll);
 }
@@ -102,7 +102,7 @@ function productParts(head, vectors, row, column) {
   const choose = make("p", { class: "pick" }, "Query ", chooser("row", "Query", rowsOf(head), row), " Key ", chooser("key", "Key", columnsOf(head), column));
   const found = scoresOf(head, vectors, row), { scores, weights, parts } = found, at = column - found.first;
   const keys = keyTable(head, found, column), beside = (...shown) => [make("div", { class: "beside" }, make("div", {}, choose, ...shown), keys)];
-  if (!scores[at] && scores[at] !== 0) return beside(make("p", { class: "says" }, at < 0 ? "This key is masked: it comes before what is remembered, so it has no score."
+  if (!scores[at] && scores[at] !== 0) return beside(make("p", { class: "says" }, at < 0 ? "This key is masked: it is older than the memory, so it has no score."
     : "This key is masked: it comes after the query, so it has no score."));
   const { factor, c, b } = termsOf(head, query.length), terms = sentence.terms ? [termTable(factor, c, b, parts[at], scores[at], weights[at])] : [];
   if (!factor) return beside(...terms);
@@ -113,18 +113,18 @@ function productParts(head, vectors, row, column) {
   const says = make("p", { class: "says", id: "qk-says" }, `The products of the ${width} dimensions sum to ${decimal(sum, 2)}. `,
     ...terms.length ? [] : [`Divided by √${width} = ${decimal(Math.sqrt(width), 2)} that is the score, `,
       make("b", {}, decimal(scores[at], 2)), "; the softmax over all keys turns it into the weight ", make("b", {}, decimal(weights[at], 3)), ". "],
-    forIt.length ? `Most for it: dimensions ${named(forIt)}. ` : "", against.length ? `Most against it: ${named(against)}.` : "");
+    forIt.length ? `Largest terms: dimensions ${named(forIt)}. ` : "", against.length ? `Most negative: ${named(against)}.` : "");
   const figure = productFigure(query, key, products, `Query times key of ${head.id}, dimension by dimension`);
   const scale = make("p", { class: "fine" }, `Orange is above 0, blue below. Full color in query and key is ±${Math.max(...query.map(Math.abs), ...key.map(Math.abs)).toPrecision(2)}; `
     + `the tallest product is ${decimal(products.reduce((most, one) => Math.abs(one) > Math.abs(most) ? one : most, 0), 2)}.`);
   return beside(make("div", { class: "scroll" }, figure), scale, says, ...terms);
 }
 
-/** The terms of a score by their names, and the formulas that they come from. */
+/** The terms of a score, and their formulas. */
 function termTable(factor, c, b, { product, c: ofSimilarity, b: ofPositions }, score, weight) {
-  const rows = [factor && [`${factor === 1 ? "" : `${Number(factor.toPrecision(4))} · `}q·k`, product, "the product of query and key"], c && [factor ? "c" : "s", ofSimilarity, factor ? "what the similarity adds" : "the similarity of query and key"],
-    b && ["b", ofPositions, "what positions add"], ["score", score, "their sum"], ["weight", weight, "after the softmax over all keys"]].filter(Boolean);
-  const formulas = sentence.formulas.length ? [make("p", { class: "fine" }, `Of this model: ${sentence.formulas.join("; ")}.`)] : [];
+  const rows = [factor && [`${factor === 1 ? "" : `${Number(factor.toPrecision(4))} · `}q·k`, product, "the product of query and key"], c && [factor ? "c" : "s", ofSimilarity, factor ? "the constant of the similarity" : "the similarity of query and key"],
+    b && ["b", ofPositions, "the term for positions"], ["score", score, "their sum"], ["weight", weight, "after the softmax over all keys"]].filter(Boolean);
+  const formulas = sentence.formulas.length ? [make("p", { class: "fine" }, `In this model, ${sentence.formulas.join("; ")}.`)] : [];
   return make("div", { id: "qk-terms" }, plainTable(["term", "value", "what it is"], rows.map(([name, value, what]) => [name, decimal(value, 3), what]), "The terms of the score"), ...formulas);
 }
 

@@ -1,7 +1,7 @@
-// How to read this: what the selected head does in this very sentence, in words.
+// How to read this: says in words what the selected head does in this sentence.
 
 const SPECIAL = null; // stands for a token that is part of no word, such as the end of sentence
-const FIRST = -1; // stands for such a token in front of all that an encoder reads: a class token
+const FIRST = -1; // stands for such a token at the front of an encoder's input: a class token
 
 /**
  * The words of a side as {texts, ofToken}; a page without words takes every token for one.
@@ -11,7 +11,7 @@ const FIRST = -1; // stands for such a token in front of all that an encoder rea
  */
 function wordsOf(side) {
   const given = sentence[`${side}Words`], all = sentence[`${side}Pieces`], pieces = all.slice(0, -1);
-  // not every source ends with a token of its own for that
+  // not every source ends with an end-of-sentence token
   if (given) return { texts: given.texts.map(bare), ofToken: [...given.ofToken, SPECIAL].slice(0, all.length) };
   return { texts: pieces.map(piece => piece.replaceAll("▁", "") || piece), ofToken: [...pieces.keys(), SPECIAL] };
 }
@@ -26,7 +26,7 @@ function bare(word) {
 }
 
 /**
- * For each word of a head's rows the word it looks at most, and how much: [{word, key, weight}]; a key of null is a special token.
+ * The word that each word of a head's rows looks at most, and how much: [{word, key, weight}]; a key of null is a special token.
  *
  * @param {Head} head
  */
@@ -46,10 +46,10 @@ function wordLinks(head) {
   }).filter(link => link.rows.length);
 }
 
-/** True of a key that is a word, and no special token. */
+/** Tells a word from a special token. */
 const isWord = key => key !== SPECIAL && key !== FIRST;
 
-/** The words of a translation that another sentence on the page lacks, though it shares most of them: what a pair is about. */
+/** The words of a translation that a nearly equal sentence on the page lacks: the point of a pair. */
 function tellingApart(words) {
   const others = data.sentences.filter(one => one !== sentence).map(one => new Set((one.targetWords?.texts ?? []).map(bare)));
   const near = others.find(other => 2 * words.filter(word => other.has(word)).length > words.length);
@@ -57,7 +57,7 @@ function tellingApart(words) {
 }
 
 /**
- * The link that tells most: a clear one between two long words that differ and, of cross-attention, go together; where two sentences differ if there are two alike.
+ * The most telling link: a strong one between two long words that differ and, in cross-attention, are aligned; with two similar sentences, one where they differ.
  *
  * @param {Head} head
  */
@@ -68,7 +68,7 @@ function tellingLink(head) {
     + (isAligned({ word, key }) ? 1 : 0) + (head.kind === "cross" && apart.has(name) ? .5 : 0)
     + (isWord(key) ? 0 : -1) + (name.toLowerCase() === keyName.toLowerCase() ? -.5 : 0) + (head.kind !== "cross" && key === word ? -1 : 0) + (Math.min(name.length, keyName.length) > 3 ? 1 : 0);
   const best = links.reduce((most, link) => !most || worth(link) > worth(most) ? link : most, null);
-  // A head that mostly rests on a special token is told by that.
+  // A head that mostly rests on a special token is described by that.
   const resting = links.filter(link => !isWord(link.key));
   return resting.length > links.length / 2 ? resting.reduce((most, link) => link.weight > most.weight ? link : most) : best;
 }
@@ -83,11 +83,11 @@ function linkOfRow(head, row) {
   return row === null ? undefined : wordLinks(head).find(link => link.rows.includes(row));
 }
 
-/** Writes two lines: what the head does, to a decision where one is known, and how to read its map. */
+/** Writes two lines: the effect of the head, on the decision if there is one, and how to read its map. */
 function showGuide() {
   const head = chosenHead(), pinnedLink = linkOfRow(head, pinnedRow(rowsOf(head).length));
   const decision = viewOf(sentence, "decision"), part = decision?.heads.find(one => one.id === head.id);
-  // Of two sentences the rows of parts are the first one's
+  // With two sentences, the rows of parts belong to the first
   const number = data.sentences.indexOf(sentence), hasRow = part && (decision.sentences.length < 2 || !number);
   const link = pinnedLink ?? (hasRow && decision.cause ? linkOfRow(head, part.row) : undefined) ?? tellingLink(head);
   byId("guide").hidden = !link;
@@ -101,12 +101,12 @@ function showGuide() {
   const place = link.key === FIRST ? column : head.kind === "dec" ? "the start of the sentence" : "the end of the sentence";
   const most = isWord(link.key) ? [word(link.keyName)] : [make("b", {}, place), ", a place to rest"];
   const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
-  // Of a row that someone looks at, what the head does there says more
+  // For a pinned row, the head's work there says more
   const isPart = hasRow && state.row === String(part.row);
   if (part && decision.cause && (!pinnedLink || isPart)) byId("guide-says").replaceChildren(...causeOf(decision, part, number));
   else byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
-  byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
+  byId("guide-does").replaceChildren("On the map, find this at row ", word(link.name), ", column ",
     isWord(link.key) ? word(link.keyName) : make("b", {}, column),
-    `: the stronger the color, the larger the number. Point at any ${readsImages() ? "patch" : "word"} to see where the head looks; click to keep it.`);
+    `. The stronger the color, the larger the number. Point at any ${readsImages() ? "patch" : "word"} to see where the head looks; click to keep it.`);
 }

@@ -1,9 +1,9 @@
-// Saving a figure: an SVG that stands by itself, a PNG of it, or its numbers as CSV.
+// Saves a figure as a standalone SVG, as a PNG, or as CSV of its numbers.
 
 const PNG_SCALE = 2; // pixels of a PNG for a pixel of the page
 
 /**
- * A figure as a file of its own: on its ground, without what the pointer shows.
+ * A figure as a file of its own: with a background, without the pointer's marks.
  *
  * @param {'one' | 'all'} name
  */
@@ -35,7 +35,7 @@ function pngFile(name) {
 }
 
 /**
- * The numbers of a figure: of one head a matrix, of all heads a line for each head, query and key.
+ * The numbers of a figure: a matrix for one head, a line per head, query and key for all.
  *
  * @param {'one' | 'all'} name
  */

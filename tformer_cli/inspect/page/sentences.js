@@ -1,6 +1,6 @@
-// The sentence on top: which model, which sentence, its tokens.
+// The top of the page: the model, the sentence, its tokens.
 
-/** Writes the sentence and its translation, and, folded away, what is known of the model and the capture. */
+/** Writes the sentence and its translation and, folded away, facts about the model and the capture. */
 function showFacts() {
   byId("source-text").textContent = readsImages() ? nameOfImage(sentence) : clean(sentence.source);
   if (sentence.views?.image) byId("source-text").prepend(imageOf(sentence), " ");
@@ -15,43 +15,43 @@ function showFacts() {
     ["Shared keys", model.n_key_heads > 0 && `Groups of ${model.n_heads / model.n_key_heads} heads, counted from 0, share keys and values.`],
     ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
     ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
-    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : `Taken in one pass over the ${readsImages() ? "image" : model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
+    ["Maps", ofHeads && (sentence.isLive ? "Recorded during the search." : `Taken in one pass over the ${readsImages() ? "image" : model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
     ["Numbers", ofHeads && `${data.weighting.meaning} (${data.weighting.source})`],
     ["Rows and columns", ofHeads && data.conventions],
     ["Residual", ofHeads && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
-    ["Stored", ofHeads && `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as parts of the largest."}`],
+    ["Stored", ofHeads && `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as fractions of the largest."}`],
   ];
   byId("about-facts").replaceChildren(make("tbody", {}, ...facts.filter(([, text]) => text)
     .map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))));
 }
 
-/** True of a language model, which has no source. */
+/** A language model, which has no source. */
 const readsText = () => Boolean(data.model) && !data.model.n_encoder_layers;
 
-/** True of an encoder alone, which has no target. */
+/** An encoder without decoder, which has no target. */
 const isEncoder = () => Boolean(data.model) && !data.model.n_decoder_layers;
 
-/** True of a masked language model, which fills gaps, and of a tagger, which labels words. */
+/** A masked language model, which fills gaps, or a tagger, which labels words. */
 const hasPlaces = () => ["masked", "tag"].includes(data.model?.task);
 
-/** True of a tagger. */
+/** A tagger. */
 const givesTags = () => data.model?.task === "tag";
 
-/** A place of a text where a model predicts something, what it predicts, and what is done with it. */
+/** A place of a text with a prediction, the prediction, and the verb for it. */
 const placeName = () => givesTags() ? "word" : "gap";
 const placedName = () => givesTags() ? "label" : "token";
 const placeVerb = () => givesTags() ? "given" : "filled in";
 
-/** True of a classifier or an encoder, which make one label or vector of all tokens. */
+/** A classifier or an embedder, which turn all tokens into one label or vector. */
 const isPooled = () => isEncoder() && !hasPlaces();
 
-/** True of a classifier. */
+/** A classifier. */
 const isLabeled = () => isPooled() && data.model.task !== "embed";
 
-/** True of a model whose sources are images. */
+/** A model whose sources are images. */
 const readsImages = () => Boolean(data.model?.reads_images);
 
-/** The name of an image; that may be all of its pixels, which nobody reads. */
+/** The name of an image, cut short, for it may be all of its pixels. */
 const nameOfImage = one => shortened(one.source, 60);
 
 /** Lists the sentences to choose from. */
@@ -94,7 +94,7 @@ function fillStrip(box, pieces, side) {
 }
 
 /**
- * What a token of the strips is in the map of the selected head: a row or a column.
+ * The row or column of a token of the strips in the map of the selected head.
  *
  * @param {'source' | 'target'} side
  * @param {number} n
@@ -110,7 +110,7 @@ function cellOfChip(side, n) {
 }
 
 /**
- * Shades the tokens by the weights of the row or column that is pointed at.
+ * Shades the tokens by the weights of the row or column under the pointer.
  *
  * @param {Cell | null} cell
  */

@@ -1,9 +1,10 @@
-// A decision: what a model writes for two sentences, where that parts, and the parts of the model that cause it.
+// A decision: where the texts that a model writes for two sentences part, and what in the model causes it.
 
 const MOST_CAUSES = 12; // heads that are not folded away
-/** How a head was changed, by the effect that its cause is measured by. */
-const CHANGED = { patch: "With its values of the other sentence", zero: "Switched off", mean: "With its mean", resample: "With its values at random positions" };
-let direction = "patch"; // of the two sentences which is given values of the other
+/** How a head was changed, by the effect that its cause is measured by: the words before and after its name. */
+const CHANGED = { patch: ["Give head ", " what it computed for the other sentence"], zero: ["Switch head ", " off"],
+  mean: ["Give head ", " its average output"], resample: ["Give head ", " its output at random positions"] };
+let direction = "patch"; // which of the two sentences receives values of the other
 
 addTab({
   id: "decision",
@@ -14,20 +15,20 @@ addTab({
     const largest = Math.max(...[...found.heads, ...found.layers].map(part => Math.abs(part.effects[found.cause] ?? 0)), 1e-9);
     panel.append(
       card(decisionName(found), make("div", { class: "row parted" }, ...found.sentences.map((_, n) => decidedSentence(found, n))),
-        make("p", { class: "says" }, ...causeOf(found, found.heads[0], 0), " d = logit(", bidi(found.decision.a.piece), ") − logit(", bidi(found.decision.b.piece), "); numbers are changes of d."), ...found.notes.map(note => make("p", { class: "fine" }, note))),
-      card("Heads by cause", partTable(found, strongest, largest, "Heads by cause"),
-        ...others.length ? [make("details", {}, make("summary", {}, `${others.length} more heads`), partTable(found, others, largest, "More heads by cause"))] : []),
+        make("p", { class: "says" }, ...causeOf(found, found.heads[0], 0), ...changeOf(found, found.heads[0])), ...found.notes.map(note => make("p", { class: "fine" }, note))),
+      card("Heads by effect", partTable(found, strongest, largest, "Heads by effect"),
+        ...others.length ? [make("details", {}, make("summary", {}, `${others.length} more heads`), partTable(found, others, largest, "More heads by effect"))] : []),
       ...placeCards(found), ...found.edges.length ? [card("Single attention weights", edgeTable(found))] : [],
       ...found.tokens.length ? [card("Tokens that matter", tokenTable(found))] : [], ...found.layers.length ? [card("Layers", partTable(found, found.layers, largest, "Layers"))] : []);
   },
 });
 
-/** What is decided, and where. */
+/** Names the decision and its place. */
 function decisionName({ decision: { a, b, place } }) {
   return `${clean(a.piece)} or ${clean(b.piece)} ${clean(place)}`;
 }
 
-/** A sentence and what is written for it: words that the other one lacks, and the piece that is decided on, are marked. */
+/** A sentence and its output, with the words that the other sentence lacks and the decided piece marked. */
 function decidedSentence({ sentences, decision: { a, b } }, n) {
   const { source, target, d, pieces, at } = sentences[n], others = sentences.filter((_, other) => other !== n).map(other => other.source.split(" "));
   const marked = (text, isMarked) => isMarked ? make("mark", {}, text) : text;
@@ -40,17 +41,28 @@ function decidedSentence({ sentences, decision: { a, b } }, n) {
     make("p", { class: "fine" }, `d = ${signed(d, 2)}: `, bidi((d > 0 ? a : b).piece)));
 }
 
-/** Says in a sentence what a head does to the decision: of the second sentence by what it computes in the first. */
+/** Says in a sentence what a head does to the decision of sentence n; the second one receives values of the first. */
 function causeOf(found, part, n) {
   const name = n && part.effects.back !== undefined ? "back" : found.cause, effect = part.effects[name], d = found.sentences[name === "back" ? 1 : 0].d;
-  const { a, b } = found.decision, turned = d + effect > 0 ? a : b, isTurned = d + effect > 0 !== d > 0;
-  const changed = CHANGED[name === "back" ? "patch" : name];
-  // A change, as other effects are, and no term; only where nothing was patched does it decide, so it is that of zero
-  if (name === "estimate") return [`By the first-order estimate d = ${signed(d, 2)} would change by ${signed(effect, 2)} without `, make("b", {}, part.id), "."];
-  if (!changed) return [make("b", {}, part.id), ` adds ${signed(effect, 2)} to d = ${signed(d, 2)}.`];
-  const seen = part.attends?.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", ");
-  return [`${changed}, `, make("b", {}, part.id), isTurned ? " turns the decision to " : " leaves the decision at ", make("b", {}, bidi(turned.piece)), `: d ${signed(d, 2)} → ${signed(d + effect, 2)}. `,
-    ...seen ? [`${part.row === found.decision.position && part.kind !== "enc" ? "Where the word is decided" : `At ${clean(part.at)}`} it looks at ${seen}. `] : [], `Number ${found.heads.indexOf(part) + 1} of ${found.heads.length} by cause.`];
+  const { a, b } = found.decision, [before, after] = [d, d + effect].map(value => bidi((value > 0 ? a : b).piece));
+  const changed = CHANGED[name === "back" ? "patch" : name], head = make("b", {}, part.id);
+  // The estimate is a change, as other effects are; it stands for switching off, as it is the cause only where nothing was patched
+  if (name === "estimate") return ["To first order, switching head ", head, ` off changes d from ${signed(d, 2)} by ${signed(effect, 2)}. `];
+  if (!changed) return ["Head ", head, ` itself adds ${signed(effect, 2)} to d = ${signed(d, 2)}. `];
+  const verb = isEncoder() ? "decides for" : "writes", isTurned = d + effect > 0 !== d > 0;
+  const outcome = isTurned ? [`, and the model ${verb} `, make("b", {}, after), " instead of ", make("b", {}, before), ". "] : [`, and the model still ${verb} `, make("b", {}, before), ". "];
+  const seen = part.attends?.map(([piece, weight]) => `${clean(piece.replaceAll("▁", "") || piece)} (${Math.round(100 * weight)}%)`).join(", ");
+  const rank = found.heads.indexOf(part) + 1;
+  return [changed[0], head, changed[1], ...outcome,
+    ...seen ? [`${part.row === found.decision.position && part.kind !== "enc" ? "Here" : `At ${clean(part.at.replaceAll("▁", "") || part.at)}`} it looks at ${seen}. `] : [],
+    rank === 1 ? "No head has a larger effect." : `Its effect is number ${rank} of ${found.heads.length}.`];
+}
+
+/** Defines d, and tells how the strongest head changes it. */
+function changeOf(found, part) {
+  const { a, b } = found.decision, effect = part.effects[found.cause], { d } = found.sentences[0];
+  const change = found.cause in CHANGED ? ` Here it changes from ${signed(d, 2)} to ${signed(d + effect, 2)}.` : "";
+  return [" d = logit(", bidi(a.piece), ") − logit(", bidi(b.piece), "): above 0 the model prefers ", bidi(a.piece), ", below 0 ", bidi(b.piece), `.${change} The numbers below are changes of d.`];
 }
 
 /** The head of a sentence with the largest effect on its decision, if there is one. */
@@ -58,11 +70,11 @@ function causingHead(one) {
   return viewOf(one, "decision")?.heads.map(part => headNamed(part.id)).find(Boolean);
 }
 
-/** The name of a head, which opens its map at the row that was looked at. */
+/** The name of a head; a click opens its map at the row of the decision. */
 function headButton(id, row, found) {
   if (!headNamed(id)) return id;
   const button = make("button", { type: "button", title: `${id}: show its map` }, id);
-  // Of a decision of two sentences rows are the first one's: in a map of the other the same number is another token
+  // With two sentences, rows belong to the first: in the other's map the same number is another token
   const shared = found.sentences.length > 1 ? { s: "0" } : {};
   button.addEventListener("click", () => update({ ...shared, tab: "heads", head: id, row: String(row ?? ""), key: "" }));
   return button;
@@ -75,7 +87,7 @@ function pushBar(value, largest) {
     make("span", { class: "share", style: `width:${share.toFixed(1)}%;margin-left:${(value < 0 ? 50 - share : 50).toFixed(1)}%;background:var(${value < 0 ? "--enc" : "--dec"})` })));
 }
 
-/** An effect; one that turns the decision is framed. */
+/** An effect, framed if it turns the decision. */
 function effectCell(value, d, turns = true) {
   if (value === undefined) return make("td", {}, "–");
   const isTurned = turns && d + value > 0 !== d > 0;
@@ -86,30 +98,30 @@ function rowOf(name, ...cells) {
   return make("tr", {}, make("th", { scope: "row", class: "text" }, name), ...cells);
 }
 
-/** Heads or layers with all their effects, and what heads attend to. */
+/** Heads or layers with all their effects, and the tokens that heads attend to. */
 function partTable(found, parts, largest, caption) {
   const names = Object.keys(found.effects).filter(name => parts.some(part => name in part.effects)), areHeads = parts[0].head !== null;
   const lines = parts.map(part => rowOf(areHeads ? headButton(part.id, part.row, found) : part.id, pushBar(part.effects[found.cause] ?? 0, largest),
     ...names.map(name => effectCell(part.effects[name], found.sentences.at(name === "back" ? -1 : 0).d, name !== "direct" && name !== "estimate")),
     ...areHeads ? [make("td", { class: "text" }, bidi(part.at), ": ", part.attends.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", "))] : []));
-  return wideTable([areHeads ? "head" : "part", "", ...names, ...areHeads ? ["attends at: to"] : []], lines, caption);
+  return wideTable([areHeads ? "head" : "part", "", ...names, ...areHeads ? ["position: looks at"] : []], lines, caption);
 }
 
 function edgeTable(found) {
   const largest = Math.max(...found.edges.map(edge => Math.abs(edge.effect)), 1e-9), { d } = found.sentences[0];
   const lines = found.edges.map(edge => rowOf(headButton(edge.head, edge.positions[0], found), make("td", { class: "text" }, bidi(edge.query), " → ", bidi(edge.key)),
     make("td", {}, decimal(edge.weight, 2)), effectCell(edge.estimate, d, false), effectCell(edge.effect, d), pushBar(edge.effect, largest)));
-  return wideTable(["head", "query → key", "weight", "estimate", "effect", ""], lines, "Attention weights, knocked out one at a time");
+  return wideTable(["head", "query → key", "weight", "estimate", "effect", ""], lines, "Attention weights, each set to zero in turn");
 }
 
 function tokenTable({ tokens }) {
   const order = [...tokens].sort((a, b) => Math.abs(b.integrated) - Math.abs(a.integrated)).slice(0, MOST_CAUSES), largest = Math.max(...order.map(one => Math.abs(one.integrated)), 1e-9);
   const lines = order.map(one => rowOf(bidi(one.piece), make("td", { class: "text" }, one.side), pushBar(one.integrated, largest), effectCell(one.integrated, 0, false), effectCell(one.gradient, 0, false),
     make("td", {}, one.alti === null ? "–" : decimal(one.alti, 2))));
-  return wideTable(["token", "of the", "", "integrated", "gradient", "alti"], lines, "Tokens that matter");
+  return wideTable(["token", "side", "", "integrated", "gradient", "alti"], lines, "Tokens that matter");
 }
 
-/** The grids of layers and positions, in one color scale; of both directions one is shown. */
+/** The grids of layers and positions on one color scale, for the chosen direction. */
 function placeCards(found) {
   const directions = [...new Set(found.maps.map(one => one.direction))], chosen = directions.includes(direction) ? direction : directions[0];
   const maps = found.maps.filter(one => one.direction === chosen);
@@ -120,8 +132,8 @@ function placeCards(found) {
     direction = name;
     showTabs();
   })))];
-  return [card("Layers and positions", ...choices, make("p", { class: "says" }, `Each cell: the change of d with ${chosen === "zero" ? "nothing" : "what the other sentence has"} at this one position; orange towards `, bidi(found.decision.a.piece), ", blue towards ",
-    bidi(found.decision.b.piece), `; the strongest color is ${decimal(largest, 2)}. Positions without a partner stay empty.`), make("div", { class: "row" }, ...maps.map(one => placeGrid(one, largest))))];
+  return [card("Layers and positions", ...choices, make("p", { class: "says" }, `Each cell shows how d changes when ${chosen === "zero" ? "this one position is set to zero" : "this one position gets its value from the other sentence"}: orange towards `, bidi(found.decision.a.piece), ", blue towards ",
+    bidi(found.decision.b.piece), `. The strongest color is ${decimal(largest, 2)}. Positions without a counterpart stay empty.`), make("div", { class: "row" }, ...maps.map(one => placeGrid(one, largest))))];
 }
 
 function placeGrid({ name, rows, columns, values }, largest) {

@@ -1,4 +1,4 @@
-// Two models: which head is whose counterpart, and how far apart the two are.
+// Two models: pairs of heads that correspond, and how far apart they are.
 
 addTab({
   id: "diff",

@@ -1,6 +1,6 @@
-// Flow: what each written token is made of, shares of the source and of the prefix.
+// Flow: the shares of source and prefix in each written token.
 
-let flowMethod = null; // which of the methods is shown; at first the one asked for
+let flowMethod = null; // the method on show; null: the one that the report chose
 
 addTab({
   id: "flow",
@@ -13,7 +13,7 @@ addTab({
       flowMethod = name;
       showTabs();
     }));
-    const isWhole = isPooled(), hasBar = !readsText() && !isEncoder(), bar = !hasBar ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
+    const isWhole = isPooled(), hasBar = !readsText() && !isEncoder(), bar = !hasBar ? "" : "The rest of a bar is the prefix: the tokens that the decoder has read. ";
     panel.append(card(isWhole ? `What the ${isLabeled() ? "label" : "vector"} comes from` : `What each ${hasPlaces() ? placeName() : "written token"} is made of`,
       make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
       make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
@@ -22,16 +22,16 @@ addTab({
         : hasBar ? [shareTable(one, flow)] : [])));
     if (isEncoder()) {
       const read = (heads ?? []).map(({ id, reads, shares }) => [`${id}  `, Math.max(...shares), reads]);
-      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, `The token that a head takes most from, all rows ${hasPlaces() ? `of ${placeName()}s ` : ""}together: `
-        + "its share in the norms of what the head reads (Kobayashi et al. 2020)."), barTable(read, ["head", "share", "reads most"], "The token that each head reads most")));
+      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, `The token that each head takes most from, over all rows ${hasPlaces() ? `of ${placeName()}s ` : ""}together, `
+        + "and its share in the norms of the weighted values (Kobayashi et al. 2020)."), barTable(read, ["head", "share", "reads most"], "The token that each head reads most")));
     }
     if (isWhole) return;
-    panel.append(card("From which token", make("p", { class: "says" }, `Row: the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}. Column: tokens of the text` : `token that is written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read`}. `
+    panel.append(card("Shares of each token", make("p", { class: "says" }, `Row: the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}. Column: a token of the text` : `token that is written. Column: ${readsText() ? "a token" : "a source token, or one"} that the decoder has read`}. `
       + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
   },
 });
 
-/** Names with their shares as numbers and bars, and perhaps a word behind them. */
+/** Names with their shares as numbers and bars, and perhaps a word after them. */
 function barTable(rows, names, caption) {
   const largest = Math.max(...rows.map(row => row[1]), 1e-9);
   const lines = rows.map(([name, share, word]) => make("tr", {}, make("th", { scope: "row", class: "text" }, bidi(name)), make("td", {}, decimal(share)),
@@ -54,7 +54,7 @@ function shareTable(one, flow) {
     make("tbody", {}, ...lines)));
 }
 
-/** Pixels for a figure in a card: of all the width, or on a wide screen of so many twelfths of it. */
+/** Width of a figure in a card, in pixels: all of it, or on a wide screen some twelfths. */
 function roomBeside(twelfths) {
   const width = byId("panels").clientWidth - 48;
   return Math.max(300, (isWideScreen.matches ? width * twelfths / 12 : width) - 60);

@@ -7,7 +7,7 @@ addTab({
   show(panel, one) {
     const { row, maps } = viewOf(one, "image"), ways = maps.filter(({ kind }) => kind !== "head"), heads = maps.filter(({ kind }) => kind === "head");
     panel.append(card("Through all layers", make("p", { class: "says" },
-      `Row of the ${row}: orange is where it has most, relative to its largest share.`),
+      `Shares of the row of the ${row}: the stronger the orange, the larger, relative to the largest.`),
     make("div", { class: "row" }, make("figure", { class: "picture" }, imageOf(one), make("figcaption", {}, "the image")), ...ways.map(way => pictureOf(one, way)))));
     for (const layer of new Set(heads.map(layerOf))) {
       panel.append(card(`Layer ${layer}`, make("div", { class: "row" }, ...heads.filter(head => layerOf(head) === layer).map(head => pictureOf(one, head)))));
@@ -23,7 +23,7 @@ addTab({
 
 const layerOf = ({ id }) => id.split(".")[1];
 
-/** A map over the image with its name, by which a head is opened, and its numbers. */
+/** A map over the image, with its numbers and a name that opens the head. */
 function pictureOf(one, { id, kind, label, distance, class_token: ofClass, weights }) {
   const isHead = kind === "head" && headNamed(id), name = isHead ? make("button", { type: "button", class: "term" }, label) : make("b", {}, label);
   if (isHead) name.addEventListener("click", () => update({ head: id, tab: "heads" }));
@@ -31,7 +31,7 @@ function pictureOf(one, { id, kind, label, distance, class_token: ofClass, weigh
   return make("figure", { class: "picture" }, overImage(one, weights, label), make("figcaption", {}, name, ...facts.map(fact => make("small", {}, fact))));
 }
 
-/** Shares of patches, a list a row of them, over the image that they are of. */
+/** Draws shares of patches, a list per row, over their image. */
 function overImage(one, weights, label) {
   const shares = weights.flat(), width = weights[0].length, peak = peakOf(weights), largest = Math.max(shares[peak], 1e-12);
   const canvas = make("canvas", { role: "img", "aria-label": `${label}: most at ${placeOf(peak, weights)}`, width: String(width), height: String(weights.length) });
@@ -51,7 +51,7 @@ function imageOf(one) {
   return make("img", { src: viewOf(one, "image").image, alt: "the image as the model reads it" });
 }
 
-/** Shares of all positions as a list a row of patches; a class token, which is the first, is left out. */
+/** Turns shares of positions into a list per row of patches; omits the class token, which is first. */
 function ofPatches(one, shares) {
   const { weights } = viewOf(one, "image").maps[0], width = weights[0].length, first = shares.length - weights.length * width;
   return weights.map((_, row) => shares.slice(first + row * width, first + (row + 1) * width));

@@ -1,4 +1,4 @@
-// Logits: what the decoder would write at each position, and what each of its layers would have.
+// Logits: the decoder's candidates at each position, and those of each of its layers.
 
 addTab({
   id: "logits",
@@ -8,20 +8,20 @@ addTab({
     const { positions } = viewOf(one, "logits");
     const labels = isLabeled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
-      "The label that is given, how probable it is and how sure the model is, and the most probable labels."), candidateTable(positions))
-      : card(hasPlaces() ? (givesTags() ? "The label of each word" : "What would fill the gaps") : "What the decoder would write", make("p", { class: "says" },
-        `A row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, how probable it was `
-        + `and how sure the model was, and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
+      "The chosen label, its probability, the model's certainty (entropy), and the most probable labels."), candidateTable(positions))
+      : card(hasPlaces() ? (givesTags() ? "The label of each word" : "Candidates for the gaps") : "The decoder's candidates", make("p", { class: "says" },
+        `Each row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, its probability, `
+        + `the model's certainty (entropy), and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
     if (positions[0].lens) {
       panel.append(card(`The logit lens: ${labels ? "the label by each layer" : `what each layer would have ${hasPlaces() ? placeVerb() : "written"}`}`, make("p", { class: "says" },
-        labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last. Framed: the layer already has the label that is given."
-          : `Each ${hasPlaces() ? "" : "decoder "}layer's hidden state is read as if it were the last: through the final norm and the output projection. `
-            + `Framed: the layer already has the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}` : "token that is written"}.`), lensTable(positions)));
+        labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last layer's. Framed: the layer already chooses the final label."
+          : `Each ${hasPlaces() ? "" : "decoder "}layer's hidden state goes through the final norm and the output projection, as if it were the last layer's. `
+            + `Framed: the layer already chooses the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}` : "token that is written"}.`), lensTable(positions)));
     }
   },
 });
 
-/** The name of the column of what is predicted. */
+/** The name of the column of predictions. */
 const predictedName = () => isLabeled() ? "label" : hasPlaces() ? (givesTags() ? "label" : "fills in") : "writes";
 
 function candidateTable(positions) {
@@ -50,7 +50,7 @@ function wideTable(names, lines, caption) {
     make("tbody", {}, ...lines)));
 }
 
-/** A row of a decoder position, which is linked with the maps of decoder heads. */
+/** A row of a decoder position; pointing at it marks the maps of decoder heads. */
 function positionRow(i, name, ...cells) {
   const line = make("tr", { "data-position": String(i) }, make("th", { scope: "row", class: "text" }, name), ...cells);
   line.addEventListener("pointerenter", () => sentence.heads.length && chosenHead().kind !== "enc" && hover({ row: i }));

@@ -1,4 +1,4 @@
-// Positions: the vectors that are added to the embeddings, and how alike they are by offset.
+// Positions: the vectors added to the embeddings, and their similarity by offset.
 
 addTab({
   id: "positions",
@@ -34,24 +34,24 @@ function positionCards(table, kind, named) {
   return [
     card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${whose}`, facts),
     card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
-      + `full color is ±${scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
-    card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
+      + `full color is ±${scale.toPrecision(3)}, and values are stored in steps of 1/127 of it.`), field),
+    card("Similarity of positions", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
       make("div", { class: "row" }, square, curveOf([table.by_offset.map(one => one.mean)], table.by_offset.map((_, k) => k), "offset k")), offsetTable(table.by_offset)),
   ];
 }
 
-/** What is added to the scores of each head, by offset, or a layer's mean scores. */
+/** The biases of each head's scores by offset, or a layer's mean scores. */
 function biasCard({ stack, layer, offsets, heads }, kind) {
   const numbers = heads.flat(), scale = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-30);
-  const isBias = layer === undefined, what = isBias ? "What is added to the score of key j for query i in all layers."
-    : "Mean score of key j for query i among random tokens, less its mean over offsets.";
+  const isBias = layer === undefined, what = isBias ? "Each bias is added to the score of key j for query i in all layers."
+    : "Mean score of key j for query i on random tokens, minus its mean over offsets.";
   const field = make("canvas", { class: "field", role: "img", "aria-label": `${isBias ? "Biases" : "Mean scores"} of ${heads.length} heads at ${offsets.length} offsets`,
     style: `width:min(100%, ${Math.max(360, Math.min(720, 8 * offsets.length))}px);height:${14 * heads.length}px` });
   paintField(field, numbers.map(value => value / scale), offsets.length, heads.length, twoSided);
   const rows = offsets.map((offset, n) => [String(offset), ...heads.map(head => decimal(head[n], 3))]);
   const whole = card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${stack}${isBias ? "" : `, layer ${layer}: scores by offset`}`,
     make("p", { class: "says" }, `${what} Row: head, column: offset j − i from ${offsets[0]} to ${offsets.at(-1)}. `
-      + `Blue below 0, orange above; full color is ±${scale.toPrecision(3)}. The curves are those of the same heads.`),
+      + `Blue below 0, orange above; full color is ±${scale.toPrecision(3)}. The curves show the same heads.`),
     make("div", { class: "row" }, field, curveOf(heads, offsets, "j − i")),
     make("details", {}, make("summary", {}, `Table of ${isBias ? "biases" : "mean scores"} by offset`), plainTable(["j − i", ...heads.map((_, head) => `head ${head}`)], rows, isBias ? "Biases by offset" : "Mean scores by offset")));
   whole.classList.add("whole");

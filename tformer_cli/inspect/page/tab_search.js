@@ -1,10 +1,10 @@
 // Beam search: the tree of hypotheses that the search kept, dropped and finished.
 
 /** @type {((number: number) => void) | null} */
-let onNode = null; // takes a hypothesis that is clicked, by its number
+let onNode = null; // handles a click on a hypothesis, by its number
 
 /**
- * Lets a live page go on from the hypotheses that are clicked.
+ * Sets the handler of a live page, which continues from a clicked hypothesis.
  *
  * @param {(number: number) => void} does
  */
@@ -12,7 +12,7 @@ function whenNodeIsChosen(does) {
   onNode = does;
 }
 
-let withDropped = true; // whether continuations that had no slot are drawn
+let withDropped = true; // also draws continuations that got no slot
 
 addTab({
   id: "search",
@@ -28,13 +28,13 @@ addTab({
       withDropped = !withDropped;
       showTabs();
     });
-    const rule = isGreedy ? "Greedy search keeps one hypothesis: the most probable next token, step after step."
-      : `Beam search keeps ${tree.beamSize} hypotheses at once. At each step every one is continued by every token, and the ${tree.beamSize} best continuations stay; one that ends the sentence takes its place in the beam with it.`;
+    const rule = isGreedy ? "Greedy search keeps one hypothesis: it takes the most probable next token, step by step."
+      : `Beam search keeps ${tree.beamSize} hypotheses at once. Each step extends every hypothesis by every token, and the ${tree.beamSize} best continuations stay; one that ends the sentence takes its place in the beam with it.`;
     panel.append(
-      card("The tree of the search", make("p", { class: "says" }, rule, " A box is a hypothesis: its last token, and the log-probability of all its tokens; the best of a step is on top. "
-        + "The thicker a line, the more probable its token there. Filled: on the way to the translation. Double frame: finished. Faint: no continuation stayed. Dashed: a candidate that was dropped at once."),
+      card("The tree of the search", make("p", { class: "says" }, rule, " A box is a hypothesis: its last token, and the log-probability of all its tokens. The best of a step is on top. "
+        + "The thicker a line, the more probable its token there. Filled: on the path to the translation. Double frame: finished. Faint: all its continuations were dropped. Dashed: a candidate dropped at once."),
       make("div", { class: "choices", role: "group", "aria-label": "Shown" }, button), make("div", { class: "scroll" }, treeFigure(tree))),
-      card("What the search finished", make("p", { class: "says" }, `A log-probability falls with every token, so hypotheses of different lengths are ranked by their score: the log-probability divided by `
+      card("Finished hypotheses", make("p", { class: "says" }, `A log-probability falls with every token, so hypotheses of different lengths are ranked by their score: the log-probability divided by `
         + `((5 + tokens) / 6) to the power ${decimal(tree.lengthPenalty, 2)}, the length penalty.`), finishedTable(tree)), searchDetails(tree));
   },
 });
@@ -53,7 +53,7 @@ function hypothesisOf(tree, number) {
 }
 
 /**
- * For each node whether something of it stayed: it finished, or one of its children did.
+ * For each node, true if it finished or a child of it stayed.
  *
  * @param {Tree} tree
  */
@@ -78,7 +78,7 @@ function treeFigure(tree) {
   const svg = newFigure(width, height, `Tree of the search: ${tree.nodes.filter(node => node.state !== "dropped").length} hypotheses in ${steps - 1} steps; the best ends with the score ${decimal(best.score)}`);
   for (const step of columns.keys()) svg.append(draw("text", { x: 5 + step * (wide + gapX) + wide / 2, y: 10, "font-size": 11, "text-anchor": "middle", fill: faint }, step ? String(step) : "start"));
   const edges = draw("g", { fill: "none" }), boxes = draw("g", {});
-  // What is on the way is drawn last, above the others.
+  // The path is drawn last, above the others.
   for (const n of [...places.keys()].sort((a, b) => Number(path.has(a)) - Number(path.has(b)))) {
     const node = tree.nodes[n], [x, y] = places.get(n), isOn = path.has(n), isDropped = node.state === "dropped", isLost = !isDropped && !stays[n];
     if (node.parent !== null) {
@@ -131,7 +131,7 @@ function finishedTable(tree) {
 }
 
 /**
- * The tree as a table, for screen readers and to be copied; it is made when asked for.
+ * The tree as a table, for screen readers and copying; made only when opened.
  *
  * @param {Tree} tree
  */
@@ -140,7 +140,7 @@ function searchDetails(tree) {
   box.addEventListener("toggle", () => {
     if (!box.open || box.querySelector("table")) return;
     const lines = tree.nodes.slice(1).map((node, n) => make("tr", path.has(n + 1) ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, String(node.step)),
-      make("td", {}, decimal(node.logp)), make("td", { class: "text" }, path.has(n + 1) ? "on the way to the translation" : node.state === "kept" && !stays[n + 1] ? "kept, then dropped" : node.state),
+      make("td", {}, decimal(node.logp)), make("td", { class: "text" }, path.has(n + 1) ? "on the path to the translation" : node.state === "kept" && !stays[n + 1] ? "kept, then dropped" : node.state),
       make("td", { class: "text" }, bidi(hypothesisOf(tree, n + 1)))));
     box.append(make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, "Hypotheses of the search, step by step"),
       make("thead", {}, make("tr", {}, ...["step", "log-probability", "became", "hypothesis"].map((name, n) => make("th", { scope: "col", ...(n === 1 ? {} : { class: "text" }) }, name)))), make("tbody", {}, ...lines))));

@@ -1,6 +1,6 @@
-// Step by step: a head worked out for one token, with the model's own numbers.
+// Step by step: computes a head for one token, with the model's own numbers.
 
-let walk = 0; // which of the walk-throughs is shown
+let walk = 0; // number of the walk-through on show
 
 addTab({
   id: "steps",
@@ -20,10 +20,10 @@ addTab({
       make("p", { class: "says" }, `When the model ${chosen.head.startsWith("enc") ? "reads" : "writes"} `, make("b", {}, bidi(chosen.token)),
         `, this head gives ${Math.round(100 * chosen.weight)}% of its attention to `, make("b", {}, bidi(chosen.key_piece)), "."),
       make("p", { class: "says" }, `${chosen.where[0].toUpperCase()}${chosen.where.slice(1)}. This is a ${chosen.norm}-norm model; `
-        + `${checks.length} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
-        + `${chosen.is_whole ? "Orange is above 0, blue below." : "Of long vectors the first components are shown; all of them: "}`,
+        + `${checks.length} comparisons with the numbers it computed, largest difference ${chosen.difference.toExponential(1)}. `
+        + `${chosen.is_whole ? "Orange is above 0, blue below." : "Long vectors are cut to their first components. To see them whole: "}`,
       ...(chosen.is_whole ? [] : [make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`)]))));
-    if (chosen.is_whole) { // the token that it is all about
+    if (chosen.is_whole) { // marks the query token
       const strip = byId(chosen.head.startsWith("enc") ? "source" : "target").children;
       strip[chosen.row + (chosen.head.startsWith("enc") ? 0 : 1)].classList.add("query");
     }
@@ -52,7 +52,7 @@ function stepCard(step, record) {
     make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)));
   if (step.worked) words.append(make("p", { class: "worked" }, `e.g. ${step.worked}`));
   const tables = make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []));
-  // Several wide tables need the whole width, and steps of narrow ones stand beside each other; else words stand beside their table.
+  // Several wide tables need the whole width; narrow steps go side by side; otherwise the text goes next to its table.
   const widths = step.tables.filter(table => !table.is_detail).map(table => table.values[0].length), nWide = widths.filter(width => width > 4).length;
   const layout = nWide > 1 ? " stacked" : nWide === 0 && widths.length ? " narrow" : "";
   return make("div", { class: `panel step${layout}` }, top, make("div", { class: "step-body" }, words, tables));
@@ -67,10 +67,10 @@ function wholeMap(record) {
   return [make("div", { class: "scroll" }, figure.svg)];
 }
 
-/** Writes a formula: x_y has a subscript, e^(x) and e^x a power. */
+/** Sets a formula: x_y gets a subscript, e^(x) and e^x a power. */
 function symbols(text, subscript = /(\S)_([A-Za-z]+|\d+)/) {
   const powers = text.split(/e\^\(([^()]*)\)|e\^\((\S*)\)/);
-  // split leaves text, the one power, the other power, text, …
+  // split returns text, a power in parentheses, a power without, text, …
   return powers.flatMap((part, n) => {
     if (part === undefined) return [];
     if (n % 3) return ["e", make("sup", {}, ...lowered(part, subscript))];
@@ -116,7 +116,7 @@ function blankCell(number) {
   return make("td", { class: "blank" }, make("b", {}, `(${number})`), make("input", { "aria-label": `blank ${number}` }));
 }
 
-/** A number of a table; of vectors, the larger it is, the more color: blue below 0, orange above. */
+/** A number of a table; in vectors, larger numbers get more color: blue below 0, orange above. */
 function stepCell(value, largest, isPlain) {
   if (value === null) return make("td", { class: "masked" }, "−∞");
   const tint = isPlain ? 0 : .45 * Math.abs(value) / largest;

@@ -7,8 +7,8 @@ const tabs = [{ id: "heads", title: "Heads", holds: one => one.heads.length > 0 
 /**
  * Adds a tab.
  *
- * id: its name in the address; title: what stands on it; holds(sentence): whether there is something
- * to show; show(panel, sentence): fills its panel, which is empty then. It is shown when it is opened.
+ * id: its name in the address; title: its label; holds(sentence): true if there is something to show;
+ * show(panel, sentence): fills its empty panel, when the tab is opened.
  *
  * @param {Tab} tab
  */
@@ -50,7 +50,7 @@ function addPanel(tab) {
 }
 
 /**
- * Gives a box to the keyboard while it holds more than it shows.
+ * Makes a box focusable while its content overflows.
  *
  * @param {HTMLElement} box
  */
@@ -88,7 +88,7 @@ function plainTable(names, rows, caption) {
 }
 
 /**
- * A figure that was drawn as SVG before; what is no figure is left out.
+ * Inserts a figure from its SVG text; anything else is left out.
  *
  * @param {string} text
  * @param {string} label

@@ -1,4 +1,4 @@
-// Names of measures that explain themselves: to who points at them, and to the keyboard and screen readers.
+// Names of measures that explain themselves to the pointer, the keyboard and screen readers.
 
 /** A name in plain words with what it means; `code`, if given, is its short name for the filter. */
 function term({ label, meaning }, code = "") {

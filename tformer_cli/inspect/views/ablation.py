@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 SCHEMA = "tformer.ablation/2"
 LOSS = (
     "loss without it",
-    "By how much the loss of a target token rises, in nats, when this head alone is switched off",
+    "Rise of the loss of a target token, in nats, when only this head is switched off",
 )
 """Effect of switching a head off: its plain name and its meaning."""
-CHANCE = "ci95=interval p=p_value"  # What every difference is written with
+CHANCE = "ci95=interval p=p_value"  # JSON fields next to every difference
 LISTED = 10  # Heads in the list, the largest Δ loss first; the grid shows all
 CURVE_POINTS = 9  # Points of the curve that are shown
 SIGNIFICANT = 0.01  # Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)
@@ -137,7 +137,7 @@ def ablate_sentence(
 
 
 def ablation_lines(ablation: Ablation) -> Iterator[str]:
-    """Yields the lines; each has `schema` and says in `record` what it is."""
+    """Yields the lines; each has `schema`, and its kind in `record`."""
     yield _line("ablation", _whole(ablation))
     for effect in ablation.effects:
         loss = to_json(effect.loss, f"loss=value delta_loss=difference {CHANCE}")
@@ -179,7 +179,7 @@ def _line(record: str, values: dict[str, Any]) -> str:
 
 
 def _unit(task: TaskKind) -> str:
-    """Names what the loss of a model is measured on."""
+    """The unit of the loss of a model."""
     row = TASKS[task]
     if row.reads == "texts":
         return "hidden token" if row.head else "token"
@@ -287,7 +287,7 @@ def _format(score: PairedDifference) -> str:
 
 
 class AblationView(SentenceView[SentenceAblation]):
-    """Shows what the loss of one sentence becomes without each head."""
+    """Shows the loss of one sentence without each head."""
 
     name = "ablation"
     title = "Ablation"
@@ -311,7 +311,7 @@ class AblationView(SentenceView[SentenceAblation]):
 
 
 class TextAblationView(View["Ablation"]):
-    """Shows what the loss of a text becomes without each head."""
+    """Shows the loss of a text without each head."""
 
     name = "ablate"
     title = "Ablation of a text"
@@ -323,7 +323,7 @@ class TextAblationView(View["Ablation"]):
     def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
         yield _heading(record)
         yield BLANK
-        # Of a good model all effects may be noise, which should not look like a finding
+        # In a good model all effects may be noise, which should not look like a finding
         largest = max([0.01, *(effect.loss.difference for effect in record.effects)])
         cells = {effect.head: _effect_cell(effect, largest, room) for effect in record.effects}
         yield head_grids(cells)
@@ -443,7 +443,7 @@ class ModelCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
-    """A model directory with fewer heads, beside the one it was made from."""
+    """A model directory with fewer heads, compared with its original."""
 
     directory: str
     removed: tuple[HeadId, ...]  # The heads that were taken out, by their names in the whole model

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.circuit/1"
 MEASURES = {
-    "faithful": "d with only these heads, all others patched with the other sentence: 0 is all "
-    "patched, 1 none, and a set may lie outside of them",
+    "faithful": "d with only these heads kept and all others patched with the other sentence: 0 is "
+    "all patched, 1 none; values outside this range occur",
     "complete": "the same with these heads patched and the others kept: near 0 if no others do "
     "their work",
-    "decides": "pairs still decided alike by the circuit",
-    "random": "mean of 50 random sets of as many heads, and the share of them that are as faithful",
+    "decides": "pairs that the circuit still decides as the model does",
+    "random": "mean of 50 random sets of equal size, and the share of them as faithful as this one",
     "carried": "share of the difference between the two sentences that is undone when all heads "
     "are patched; embeddings and feed-forward layers do the rest",
-    "without": "faithfulness that is lost when only this head is patched",
+    "without": "faithfulness lost when only this head is patched",
     "alone": "faithfulness of only this head",
-    "reads": "mean weight on the tokens that differ: of cross-attention where the decision falls, "
-    "of others where it is largest",
+    "reads": "mean weight on the tokens that differ: in cross-attention at the decision, "
+    "in other heads where it is largest",
 }
 """Columns and their meanings."""
 
@@ -56,7 +56,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitHead:
-    """A head and what it has to do with the decision."""
+    """A head and its part in the decision."""
 
     id: str
     kind: Kind
@@ -281,7 +281,7 @@ def _heads(model: ModelCircuit, n_top: int, *, named: bool) -> Table:
         ]
         for head in shown
     ]
-    title = f"heads by cause{f', {model.model.name}' if named else ''}"
+    title = f"heads by effect{f', {model.model.name}' if named else ''}"
     return Table(
         title=title, head=("head", "", "without", "alone", "reads"), rows=rows, texts=(0, 1)
     )
@@ -300,8 +300,8 @@ def _agreement(record: CircuitsRecord) -> Iterator[Block]:
     head = ("layer", "needed in", *(model.model.name for model in record.models))
     yield Table(title="layers of each model", head=head, rows=rows, texts=(0,))
     yield text(
-        "number of heads in the circuit, and the faithfulness that is lost with all heads of the "
-        f"layer patched; needed: more than {1 - record.least:.2f}",
+        "number of heads in the circuit, and the faithfulness lost when all heads of the "
+        f"layer are patched; needed: more than {1 - record.least:.2f}",
         style="dim",
     )
     values = [model.verdict.faithfulness.value for model in record.models]
@@ -318,10 +318,10 @@ def _findings(record: CircuitsRecord) -> str:
     rest = ", ".join(
         f"{layer.id} ({layer.needed_in})" for layer in needed if layer.needed_in < n_models
     )
-    task = f"all {n_models} models need {always}, so it may belong to the task"
+    task = f"all {n_models} models need {always}, so it may be due to the task"
     if not always:
-        task = f"there is no layer that all {n_models} models need"
-    return f"{task}; {f'some need {rest}, which may be the run' if rest else 'none needs another'}"
+        task = f"no layer is needed by all {n_models} models"
+    return f"{task}; {f'some need {rest}, perhaps by chance' if rest else 'none needs another'}"
 
 
 VIEW = CircuitView()

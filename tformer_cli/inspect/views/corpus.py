@@ -208,7 +208,7 @@ class AlignmentView(View[AlignmentScores]):
         read = f" ({best.convention})" if best.convention else ""
         yield text(
             f"best: {best.name}{read}. Alignment error rate (AER), precision (P) and recall (R) in "
-            f"percent; {FLOOR}: links by position alone; {CEILING}: the best with one link for "
+            f"percent; {FLOOR}: links by position only; {CEILING}: the best with one link for "
             "each target word",
             style="dim",
         )

@@ -35,13 +35,13 @@ SCHEMA = "tformer.decision/1"
 Method = Literal["zero", "mean", "resample", "patch", "direct", "edges", "gradients"]
 METHODS: tuple[Method, ...] = get_args(Method)
 EFFECTS = {
-    "zero": "the part computes nothing",
-    "mean": "its mean over positions",
-    "resample": "its values at random positions, the mean of 8 draws",
-    "patch": "what it computes in OTHER",
-    "back": "OTHER's own d with what it computes in SENTENCE",
-    "direct": "what it writes itself into d; all terms with the embedding and biases are d",
-    "estimate": "the first-order estimate of patch, or of zero",
+    "zero": "with its output set to 0",
+    "mean": "with its mean output over positions",
+    "resample": "with its output at random positions, the mean of 8 draws",
+    "patch": "with its output in OTHER",
+    "back": "of OTHER's d with its output in SENTENCE",
+    "direct": "its own term of d; with the embedding and biases, the terms sum to d",
+    "estimate": "a first-order estimate of patch, or of zero",
 }
 """Columns of effects and their meanings."""
 SHOWN = 0.1  # Smallest effect, in logits, for which a position is shown
@@ -54,13 +54,15 @@ class Part:
     """A head, the heads of a layer together, or a feed-forward layer, and its effects."""
 
     id: str
-    kind: Kind  # Of a feed-forward layer its stack: enc or dec
+    kind: Kind  # For a feed-forward layer its stack: enc or dec
     layer: int
-    head: int | None  # None of a layer's heads together, and of a feed-forward layer
+    head: int | None  # None for a layer's heads together, and for a feed-forward layer
     effects: dict[str, float]  # By `EFFECTS`: changes of d, and the direct term
     at: str = ""  # The token at whose position the head was looked at
     row: int | None = None  # Number of that position
-    attends: tuple[tuple[str, float], ...] = ()  # What it attends to most there, with the weight
+    attends: tuple[
+        tuple[str, float], ...
+    ] = ()  # Tokens that it attends to most there, with weights
 
     @property
     def cause(self) -> float:
@@ -72,7 +74,7 @@ class EffectMap:
     """Effects by rows and positions; None where a position has no partner."""
 
     name: str
-    direction: str  # What is done: patch, back or zero
+    direction: str  # The change: patch, back or zero
     kind: Kind  # enc: positions are those of the source
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -90,7 +92,7 @@ class EffectMap:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEffect:
-    """A token that was read, and how much of d is due to it."""
+    """An input token, and its share of d."""
 
     side: Literal["source", "prefix"]
     piece: str
@@ -117,7 +119,7 @@ class DecisionRecord:
     """A decision of one or two sentences, and its causes."""
 
     sentences: tuple[HeadsRecord, ...]
-    d: tuple[float, ...]  # Of each sentence
+    d: tuple[float, ...]  # One per sentence
     names: tuple[str, str]  # A and B
     ids: tuple[int, int]
     position: int
@@ -152,8 +154,8 @@ class DecisionOptions:
     method: Annotated[
         tuple[Method, ...],
         Option(
-            help="Measure this: zero, mean, resample (ablation: a part computes nothing, its mean, "
-            "or its values at random positions), patch (its values in OTHER), direct (direct logit "
+            help="Measure this: zero, mean, resample (ablation: an output becomes 0, its mean, "
+            "or its value at random positions), patch (its value in OTHER), direct (direct logit "
             "attribution), edges (single attention weights), gradients (of tokens). Repeatable.",
             metavar="METHOD",
             shown_default="all; patch with OTHER",
@@ -202,7 +204,7 @@ def _table(record: DecisionRecord, title: str, parts: Sequence[Part], *, attends
             seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
             row.append(text((f"{part.at}: ", "dim"), seen) if seen else "")
         rows.append(row)
-    head = ("head" if attends else "part", *names, *(["attends at: to"] if attends else []))
+    head = ("head" if attends else "part", *names, *(["position: looks at"] if attends else []))
     texts = (0, len(names) + 1) if attends else (0,)
     return Table(title=title, head=head, rows=rows, labels=(), texts=texts)
 
@@ -224,10 +226,10 @@ class DecisionView(View[DecisionRecord]):
     formats = ("text", "jsonl", "html", "svg", "png")
     terms: ClassVar = {
         **{name: (name, f"{says[0].upper()}{says[1:]}") for name, says in EFFECTS.items()},
-        "weight": ("weight", "The attention weight of the key, before it is knocked out"),
-        "effect": ("knocked out", "Change of d without this weight, the others as they are"),
+        "weight": ("weight", "The attention weight before it is knocked out (set to 0)"),
+        "effect": ("knocked out", "Change of d without this weight; the others stay as they are"),
         "integrated": ("integrated", "Integrated gradients from average tokens to these"),
-        "gradient": ("grad × input", "The first-order estimate of the same"),
+        "gradient": ("grad × input", "A first-order estimate of the same change"),
         "alti": ("ALTI+ share", "Share of the token in the state that decides"),
     }
 
@@ -236,8 +238,8 @@ class DecisionView(View[DecisionRecord]):
         return {
             "schema": SCHEMA,
             "model": vars(first.model),
-            "conventions": "d = logit(A) - logit(B); effects are d with a part changed less d, in "
-            "logits; a direct term is a part of d itself",
+            "conventions": "d = logit(A) - logit(B); an effect is the change of d, in logits, when "
+            "a part is changed; a direct term is a part of d itself",
             "effects": EFFECTS,
             "cause": next((name for name in BY_CAUSE if name in record.measured), None),
             "decision": {
@@ -279,7 +281,7 @@ class DecisionView(View[DecisionRecord]):
         for note in record.notes:
             yield text(note, style="dim")
         yield BLANK
-        yield _table(record, "heads by cause", record.heads[: options.top], attends=True)
+        yield _table(record, "heads by effect", record.heads[: options.top], attends=True)
         if record.layers:
             yield BLANK
             yield _table(record, "layers", record.layers, attends=False)
@@ -299,7 +301,7 @@ class DecisionView(View[DecisionRecord]):
 
 def _legend(record: DecisionRecord) -> Iterator[Block]:
     estimated = "patch" if "patch" in record.measured else "zero"
-    meanings = {**EFFECTS, "estimate": f"the first-order estimate of {estimated}"}
+    meanings = {**EFFECTS, "estimate": f"a first-order estimate of {estimated}"}
     says = "; ".join(f"{name}: {meanings[name]}" for name in record.measured)
     a, b = record.names
     yield text(
@@ -310,7 +312,7 @@ def _legend(record: DecisionRecord) -> Iterator[Block]:
     if record.rest is not None:
         rest = ", ".join(f"{name} {value:+.2f}" for name, value in record.rest.items())
         yield text(
-            f"other direct terms: {rest}; sum less d {record.direct_residual:.1e}", style="dim"
+            f"other direct terms: {rest}; sum minus d {record.direct_residual:.1e}", style="dim"
         )
 
 
@@ -353,7 +355,7 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
         ]
         for token in strongest
     ]
-    head = ("token", "of the", "integrated", "grad × input", "ALTI+ share")
+    head = ("token", "side", "integrated", "grad × input", "ALTI+ share")
     yield Table(title="tokens that matter", head=head, rows=rows, texts=(1,))
     missing = f"{100 * (record.integrated_missing or 0.0):.2f} %"
     yield text(
@@ -362,13 +364,13 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
     )
 
 
-DRAWN = 16  # Heads of the figure; those behind them cause next to nothing
+DRAWN = 16  # Heads of the figure; the rest have almost no effect
 _SOFT, _HALF, _LINE, _GAP, _WIDEST = "#5c6370", 150.0, 18.0, 26.0, 960.0
 _CHARACTER = 0.58  # Width of a character of a proportional font, as a share of its size
 
 
 def render_decision_svg(record: DecisionRecord) -> str:
-    """Draws the sentences beside each other, the heads by cause, and the effects of positions."""
+    """Draws the sentences side by side, the heads by effect, and the effects of positions."""
     root = new_svg(str(record), f"{record.place}; number: change of d in logits")
     a, b = record.names
     y = MARGIN + 16
@@ -397,11 +399,11 @@ def _draw_sentences(root: Element, record: DecisionRecord, y: float) -> tuple[fl
 
 
 def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
-    """Draws a bar for each head, to the left against A; behind it the tokens that it attends to."""
+    """Draws a bar for each head, to the left against A, then the tokens that it attends to."""
     a, b = record.names
     heads = record.heads[:DRAWN]
     name = next((method for method in BY_CAUSE if method in record.measured), "")
-    says = f"Heads by cause: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
+    says = f"Heads by effect: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
     draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
     y += 24
     largest = max((abs(part.cause) for part in heads), default=0.0) or 1.0

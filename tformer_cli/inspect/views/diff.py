@@ -157,7 +157,7 @@ class DiffOptions:
 
 
 class DiffView(View["HeadDiff"]):
-    """Shows the heads of two models beside each other."""
+    """Shows the heads of two models side by side."""
 
     name = "diff"
     title = "Heads of two models"
@@ -222,7 +222,7 @@ def render_diff_svg(diff: HeadDiff) -> str:
 
 
 def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
-    """Draws three maps beside each other; returns the right and the lower edge."""
+    """Draws three maps side by side; returns the right and the lower edge."""
     before, after = diff.shown
     kind = change.kind
     if change.first is None or change.second is None:

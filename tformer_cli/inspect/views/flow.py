@@ -1,9 +1,9 @@
 """Sources of each generated token: shares of the source and of the prefix, by two methods.
 
-Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
+In a language model all is prefix: the text so far. A classifier has one row, of the pooled state
 that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools; of
 images the tokens are patches. An encoder has that row for its vector, and a masked language model
-a row for each gap. Of their heads it is also told which tokens each one reads: the norms
+a row for each gap. Their heads also list the tokens that each one reads: the norms
 ‖A_ij f(x_j)‖ (Kobayashi et al. 2020) over all rows i, as shares.
 
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
@@ -59,9 +59,9 @@ class Flow:
     """(T, S) shares of the source tokens; (1, S) of a pooled state, (T, 0) of a language model. Of
     a masked language model T counts gaps."""
     prefix: Tensor
-    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (T, 0) of an
-    encoder alone."""
-    residual: float  # How far what was multiplied is from the model's own numbers
+    """(T, T) shares of the tokens that the decoder has read; 0 for later ones; (T, 0) for an
+    encoder without decoder."""
+    residual: float  # Distance of the multiplied maps from the model's own numbers
 
     @property
     def source_shares(self) -> list[float]:
@@ -79,7 +79,7 @@ class HeadReading:
     """Tokens of a text that a head reads, all its rows together."""
 
     head: HeadId
-    shares: Tensor  # (S) share of each token in the norms of what it reads; they sum to 1
+    shares: Tensor  # (S) share of each token in the norms that the head reads; they sum to 1
 
     @property
     def first(self) -> int:
@@ -93,7 +93,7 @@ class FlowRecord:
 
     sentence: HeadsRecord
     flows: dict[Method, Flow]  # By each method; none for a blank line
-    readings: tuple[HeadReading, ...] = ()  # For each selected head of an encoder alone
+    readings: tuple[HeadReading, ...] = ()  # For each selected head of an encoder without decoder
     grid: tuple[int, int] = (0, 0)  # Rows and columns of patches of an image; zeros of a text
 
     @property
@@ -172,7 +172,7 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 
 
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
-    """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
+    """Picks the rows of the last states: for encoders the pooled one, or those of the gaps."""
     import torch
 
     if not config.n_decoder_layers:
@@ -198,7 +198,7 @@ def _conventions(record: FlowRecord) -> str:
         places = "first tokens of words" if sentence.gives_labels else "gaps"
         positions = f"Positions are those of the {places} in source.pieces."
     elif sentence.is_pooled:
-        state = "pooled state that the label is chosen by"
+        state = "pooled state that decides the label"
         state = state if sentence.is_labeled else "vector of the text"
         positions = f"The only position is the {state}."
     elif record.has_both_sides:
@@ -318,7 +318,7 @@ class FlowOptions:
 
 
 class FlowView(SentenceView[FlowRecord]):
-    """Shows what each written token is made of."""
+    """Shows how much source and prefix contribute to each token."""
 
     name = "flow"
     title = "Flow"
@@ -326,10 +326,10 @@ class FlowView(SentenceView[FlowRecord]):
 
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
-    source's share, the more the model translates rather than continues its own text. Of a language
-    model the shares are of the text so far; of a classifier or an encoder, which tokens, or patches
-    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads;
-    of a tagger, each word.
+    source's share, the more the model translates rather than continues its own text. For a language
+    model, the shares belong to the text so far; for a classifier or an encoder, to the tokens, or
+    patches of an image, behind its label or vector; for a masked language model, to what each
+    [MASK] reads, and for a tagger, each word.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."

@@ -2,7 +2,7 @@
 
 As safetensors and npz there are `enc.L` (H, S, S), `dec.L` (H, T, T) and `cross.L` (H, T, S),
 float32. Where heads were selected, H counts the selected ones of the layer, and the metadata's
-`heads` says which they are. Maps that are of layers (the metadata's `weighting` says so) have no H,
+`heads` names them. Maps of whole layers (see the metadata's `weighting`) have no H,
 and there is no `heads`.
 """
 
@@ -135,7 +135,7 @@ def check_residual(residual: float, limit: float | None, where: str) -> None:
     if limit is not None and not residual <= limit:
         raise TformerError(
             f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "
-            "reproduce the model's output so exactly"
+            "reproduce the model's output that closely"
         )
 
 
@@ -200,9 +200,9 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return [self.json(record, with_weights=options.weights is not None)]
 
     def blocks(self, record: HeadsRecord, options: HeadsOptions, room: Room) -> Iterator[Block]:
-        """The maps are those of the heads asked for, or of the first one.
+        """Shows the maps of the requested heads, or of the first one.
 
-        On a screen a single map that was not asked for leaves room for the prompt.
+        On a screen, a single map that was not requested leaves room for the prompt.
         """
         maps: Sequence[HeadId] = record.heads
         if record.heads and not (options.heads and len(record.heads) <= MAPS_SHOWN):
@@ -244,7 +244,7 @@ VIEW = HeadsView()
 
 
 LABELLED_PANELS = 16
-"""Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,
+"""Up to this many heads are each labeled with their tokens; more are drawn as thumbnails,
 which share the labels at the edges of their kind."""
 THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
 _GAP, _TITLE = 26.0, 20.0
@@ -348,7 +348,7 @@ def weight_arrays(record: HeadsRecord) -> dict[str, NDArray[np.float32]]:
 
 
 def metadata_of(record: HeadsRecord) -> dict[str, str]:
-    """The metadata: what the JSON Lines say, each entry as JSON text, and which heads there are."""
+    """The metadata: the entries of the JSON Lines, each as JSON text, and the list of heads."""
     data = describe(record)
     if not record.weighting.is_of_layers:
         named = by_layer(record.heads).items()

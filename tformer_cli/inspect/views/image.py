@@ -45,7 +45,7 @@ class Looked:
     kind: Kind
     shares: Tensor  # (h, w) shares of the patches
     class_token: float  # Share of the class token; 0 without one
-    distance: float | None = None  # Attention distance in pixels; of heads alone
+    distance: float | None = None  # Attention distance in pixels; only for heads
 
     @property
     def label(self) -> str:
@@ -69,7 +69,7 @@ class ImageRecord:
 
     @property
     def maps(self) -> object:
-        """None for a blank line, of which nothing can be drawn."""
+        """None for a blank line, which cannot be drawn."""
         return self.pixels
 
     @property
@@ -116,7 +116,7 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
 def _take_row(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
-    """Takes the row of what the model pools out of weights (S, S)."""
+    """Picks the row of the pooled state from weights (S, S)."""
     from tformer_cli.inspect.weighting.maps import Pooled
 
     row = Pooled(config).row(weights)
@@ -131,7 +131,7 @@ def _take_row(
 
 
 def attention_distance(weights: Tensor, config: ModelConfig) -> float:
-    """Averages the pixels between patches and what they attend to, by weights (S, S) of a head."""
+    """Mean distance in pixels between patches and their keys, by weights (S, S) of a head."""
     import torch
 
     patches = weights[int(config.class_token) :, int(config.class_token) :].double()
@@ -156,11 +156,11 @@ class ImageView(SentenceView[ImageRecord]):
     title = "Where the heads look"
     help = """Show where a model of images looks: each head's heat map over the image.
 
-    The row that the model pools (of the class token, the mean of the patches' rows, or halfway
-    between both) is drawn over the image: by head, by attention rollout and by ALTI through all
-    layers. With it goes each head's mean attention distance in pixels. TEXT is the name of an
+    It draws the row that the model pools (that of the class token, the mean of the patches' rows,
+    or halfway between both) over the image: by head, by attention rollout and by ALTI through all
+    layers. It also gives each head's mean attention distance in pixels. TEXT is the name of an
     image, as for `tformer classify`. The sheet of --format png has the image, rollout and ALTI in
-    its first row, then a row of heads a layer.
+    its first row, then a row of heads for each layer.
 
     Examples:
         tformer inspect-image runs/shapes shapes:test:1#0 --format html -o heads.html
@@ -244,8 +244,8 @@ class ImageView(SentenceView[ImageRecord]):
                 for row in _pictures(record)
             )
             legend = (
-                f"Orange is where the row of the {record.row} has most, relative to its largest "
-                "share."
+                f"Shares of the row of the {record.row}: the stronger the orange, the larger, "
+                "relative to the largest."
             )
             sections.append(Section(title=heading, pictures=pictures, legend=legend))
         return render_html(Document(title=self.title, sections=sections))
@@ -294,9 +294,9 @@ def enlarge_image(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def over_image(pixels: NDArray[np.uint8], shares: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Draws shares (h, w) of patches over an image of theirs, enlarged.
+    """Draws shares (h, w) of patches over their enlarged image.
 
-    The image is gray and dimmed; the largest share is orange, 0 shows the image alone.
+    The image is gray and dimmed; the largest share is orange, 0 shows only the image.
     """
     import numpy as np
 

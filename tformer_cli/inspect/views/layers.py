@@ -53,9 +53,13 @@ class LayersRecord:
 
     sentence: HeadsRecord
     lens: Lens
-    has_norm: bool  # True if the lens norms what it reads, as the encoder norms its last states
+    has_norm: (
+        bool  # True if the lens normalizes its input, as the encoder normalizes its last states
+    )
     layers: tuple[LayerReading, ...] = ()  # None of a blank line
-    positions: tuple[PositionLogits, ...] = ()  # Of the target; `lens` has the encoder's layers
+    positions: tuple[
+        PositionLogits, ...
+    ] = ()  # Positions of the target; `lens` has the encoder's layers
 
     @property
     def maps(self) -> object:
@@ -64,7 +68,7 @@ class LayersRecord:
 
     @property
     def how(self) -> str:
-        """Says how a layer is read."""
+        """Describes how a layer is read."""
         norm = ", then by the encoder's final norm" if self.has_norm else ""
         return ("by a fitted map" if self.lens.maps else "as it is") + norm
 
@@ -99,7 +103,7 @@ LEGEND = (
 
 
 class LayersView(View[LayersRecord]):
-    """Shows what a decoder makes of each encoder layer."""
+    """Shows how a decoder reads each encoder layer."""
 
     name = "layers"
     title = "Encoder layers read by the decoder"
@@ -148,7 +152,7 @@ class LayersView(View[LayersRecord]):
         from tformer_cli.show.html import render_html
 
         sections = []
-        wide = Room(width=1000)  # A page scrolls, so that all layers stand beside each other
+        wide = Room(width=1000)  # A page scrolls, so that all layers stand side by side
         for record in records:
             if not record.layers:
                 continue

@@ -49,17 +49,17 @@ SCHEMA = "tformer.logits/1"
 TEXT, IMAGE = "the text", "the image"  # Stand for all that a classifier has read
 FEWEST_POSITIONS = 4  # By as many a lens is judged where it was not measured
 TOP = 5  # Candidates of a position, unless others are asked for
-DIGITS = 4  # Decimal places on the page, of what is shown with three
+DIGITS = 4  # Decimal places on the page, for numbers shown with three
 MEASURES = {
-    "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
-    "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
+    "p": ("probability", "Probability of the token that was written, from 0 to 1"),
+    "rank": ("rank", "The token's rank by probability: 1 is the most probable"),
     "entropy": (
         "uncertainty",
         "The entropy of the distribution, in nats: 0 means that one token is certain",
     ),
     "first": (
         "first at layer",
-        "The layer from which on the written token is the most probable one",
+        "The first layer from which the written token stays the most probable one",
     ),
 }
 """Columns of a table of positions: the plain name and the meaning of each."""
@@ -80,7 +80,7 @@ class LensReading:
 
     layer: int  # The layer, from 0
     top: Candidate
-    probability: float  # The probability it gives the token that stands there in the end
+    probability: float  # Its probability of the final token
     rank: int  # That token's place by probability, from 1
 
 
@@ -140,7 +140,7 @@ def layer_logits(
 ) -> tuple[Tensor, Tensor]:
     """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
-    A classifier has one position, of the whole text; `places` are those that are looked at. Without
+    A classifier has one position, of the whole text; `places` are the inspected ones. Without
     the lens L is 0.
     """
     import torch
@@ -377,7 +377,7 @@ class LogitsOptions:
 
 
 def _shorten_fractions(value: Any) -> Any:
-    """Rounds all fractions to what the tab shows, and one more decimal place."""
+    """Rounds all fractions to one more decimal place than the tab shows."""
     if isinstance(value, dict):
         return {name: _shorten_fractions(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -386,17 +386,17 @@ def _shorten_fractions(value: Any) -> Any:
 
 
 class LogitsView(SentenceView[LogitsRecord]):
-    """Shows what the decoder would write at each position."""
+    """Shows the candidates at each position."""
 
     name = "logits"
     title = "Logits"
     help = """Show the decoder's candidates, entropy and rank.
 
-    There is a row for each position of the target. With --lens every decoder layer is read as if it
-    were the last (the logit lens): its hidden state through the final norm and the output
-    projection; maps that `inspect-layers --tune` has stored go first. Of a language model TEXT is
-    what it reads; of a classifier there is one row, with the probabilities of the labels; of a
-    masked language model a row for each [MASK] in TEXT.
+    There is a row for each position of the target. With --lens, the hidden state of every decoder
+    layer goes through the final norm and the output projection as if it were the last (the logit
+    lens); maps stored by `inspect-layers --tune` come first. For a language model, TEXT is its
+    input. A classifier has one row, with the probabilities of the labels; a masked language model
+    has a row for each [MASK] in TEXT.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."
@@ -430,7 +430,7 @@ class LogitsView(SentenceView[LogitsRecord]):
     def json(self, record: LogitsRecord) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
-            "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
+            "conventions": f"{_positions(record.sentence)}; probabilities come from the model's "
             "softmax, ranks count from 1, layers from 0.",
             **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
             "positions": [

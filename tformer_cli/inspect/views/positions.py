@@ -1,4 +1,4 @@
-"""The position vectors of a model, and what can be said of them, or what positions add to scores.
+"""The position vectors of a model and their properties, or what positions add to scores.
 
 For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
 the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
@@ -100,7 +100,7 @@ class PositionTable:
 
     @property
     def share_by_offset(self) -> float:
-        """Share of the variance of PE·PEᵀ that the offset alone explains; 1 for sinusoids."""
+        """Share of the variance of PE·PEᵀ that the offset explains; 1 for sinusoids."""
         import torch
 
         n = len(self.table)
@@ -125,7 +125,7 @@ class PositionsRecord:
 
     model: ModelSummary
     kind: str
-    tables: tuple[PositionTable, ...]  # Of both stacks, or of each; none without vectors
+    tables: tuple[PositionTable, ...]  # For both stacks, or each; none without vectors
     biases: tuple[PositionBiases, ...] = ()
     """Terms that positions add to the scores of each stack, if any."""
     scores: tuple[PositionBiases, ...] = ()
@@ -162,18 +162,18 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     if table.is_formula:
         spread = max(row.largest - row.smallest for row in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
-        alone = f"depends on the offset k alone, to {spread:.1e}"
+        alone = f"depends only on the offset k, to {spread:.1e}"
         return [
             ("squared norm", even),
             ("PE(p)·PE(p+k)", alone),
             ("from the formula", f"{table.distance_from_sinusoids:.1e} (relative distance)"),
         ]
-    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; of sinusoids d/2 = {width / 2:.6g}"
+    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; sinusoids have d/2 = {width / 2:.6g}"
     share = f"the offset k explains {100 * table.share_by_offset:.1f} % of its variance"
     far = f"relative distance {table.distance_from_sinusoids:.3f}, cosine "
     return [
         ("squared norm", uneven),
-        ("PE(p)·PE(p+k)", f"{share} (of sinusoids' 100 %)"),
+        ("PE(p)·PE(p+k)", f"{share} (sinusoids: 100 %)"),
         ("from sinusoids", f"{far}{table.cosine_with_sinusoids:.3f}"),
     ]
 
@@ -301,9 +301,9 @@ class PositionsView(ModelView[PositionsRecord]):
     title = "Positions"
     help = """Show the position vectors and how similar they are.
 
-    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
-    the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
-    Of rotary positions the mean score of each head at each offset is measured on random tokens.
+    Similarity is shown at each offset. For sinusoids, the similarity depends only on the offset and
+    the squared norm is d/2; learned or stored vectors are compared with that. For rotary positions,
+    the mean score of each head at each offset is measured on random tokens.
 
     Examples:
         tformer inspect-positions runs/quickstart
@@ -388,7 +388,7 @@ class PositionBiases:
     """The biases of one stack, which all its layers have, or mean scores of one layer."""
 
     stack: str  # "encoder" or "decoder"
-    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none behind
+    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none after it
     biases: Tensor  # (H, offsets) float64, added to scores, or the mean scores themselves
     layer: int | None = None  # Whose scores were measured; None of biases
 
@@ -409,7 +409,7 @@ class PositionBiases:
     def says(self) -> str:
         if self.layer is None:
             return "added to the score of key j for query i, in all layers"
-        return "mean score of key j for query i among random tokens, less its mean over offsets"
+        return "mean score of key j for query i on random tokens, minus its mean over offsets"
 
     @property
     def data(self) -> dict[str, Any]:
@@ -431,7 +431,7 @@ def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     for stack, stack_input in stack_inputs(model):
         if not stack_input.positions.biases:
             continue
-        # the query in the middle: all offsets are before or behind it
+        # the query in the middle: all offsets are before or after it
         last = n_positions - 1
         keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
         with torch.inference_mode():
@@ -455,7 +455,7 @@ def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Bloc
 
 
 N_TEXTS = 8  # Texts of random tokens
-N_QUERIES = 16  # Queries of each text, of which all offsets are seen
+N_QUERIES = 16  # Queries of each text, which see all offsets
 SEED = 1  # Of the tokens
 KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
 

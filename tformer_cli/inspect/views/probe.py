@@ -1,4 +1,4 @@
-"""Knowledge of layers: accuracies of linear probes beside those of a control task."""
+"""Knowledge of layers: accuracies of linear probes compared with those of a control task."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class ProbeView(View[ProbeReport]):
         )
         if record.skipped:
             yield text(
-                f"{count_of(record.skipped, 'sentence')} without labels: the tokenizer has other "
-                "words there",
+                f"{count_of(record.skipped, 'sentence')} skipped: their labels do not match the "
+                "words of the tokenizer",
                 style="dim",
             )
 

@@ -292,13 +292,13 @@ def check_steps(record: StepRecord, tolerance: float) -> None:
             if not check.difference <= tolerance:
                 raise TformerError(
                     f"step {step.number}, {check.what}: differs by {check.difference:.2g} "
-                    f"from the model's own, more than --verify {tolerance:.2g}; what is "
-                    "shown would not be what it computes"
+                    f"from the model's own, more than --verify {tolerance:.2g}; the "
+                    "steps would not show what it computes"
                 )
 
 
 def _has_room(table: Table, *, is_alone: bool) -> bool:
-    """True if a page shows a table: of a report neither details nor what it has as maps."""
+    """True if a page shows a table: a report omits details and tables that are also maps."""
     if is_alone:
         return not table.is_detail or table.values.numel() <= DETAIL_CELLS
     return not table.is_detail and table.name not in MAP_TABLES

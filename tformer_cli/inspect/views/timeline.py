@@ -29,7 +29,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LABEL, SUMMARY = 11, 24  # Columns of a head's name, and of what is said behind its signs
+LABEL, SUMMARY = 11, 24  # Columns of a head's name, and of the text after its signs
 
 
 def _axis(steps: list[int]) -> str:
@@ -67,7 +67,7 @@ def _appearances(timeline: HeadTimeline, room: Room) -> Iterator[Text]:
             seen = (f"first at {step:,} ({head}), now {n_now}", "dim")
             yield text(sign_of(role, room), f" {role:<9}", seen)
     if timeline.rare_reason:
-        yield text(f"rare-word heads are not judged: {timeline.rare_reason}", style="dim")
+        yield text(f"rare-word heads are not classified: {timeline.rare_reason}", style="dim")
 
 
 class TimelineView(View["HeadTimeline"]):
@@ -121,7 +121,7 @@ VIEW = TimelineView()
 HEADS_LOG = "heads.jsonl"
 SCHEMA = "tformer.headsteps/1"  # Of the log; see `inspect.jobs.follow_heads`
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
-NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
+NO_RARE = "the run had no token frequencies, or none of its sentence pairs has a rare token"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +197,9 @@ class HeadTimeline:
 
 
 def read_timeline(run: Path) -> HeadTimeline:
-    """Reads what a run has written of its heads so far.
+    """Reads the log of heads that a run has written so far.
 
-    Steps that are incomplete, as a run that is just writing leaves its last one, are skipped.
+    Incomplete steps, such as the last one of a run that is still writing, are skipped.
     """
     absent = "train with --set training.inspect_every=100 to record the heads"
     at_steps: dict[int, dict[HeadId, _Entry]] = {}

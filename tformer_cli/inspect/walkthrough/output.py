@@ -1,4 +1,4 @@
-"""The last step: from last hidden states to the word, the label or the vector that comes out."""
+"""The last step: from last hidden states to the word, the label or the vector."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class _Logits(NamedTuple):
     logits: Tensor  # (V) l
     exponentials: Tensor  # (V) e^(l − max)
     probabilities: Tensor  # (V) their shares
-    formula: str  # How l is made of a vector that the formula names
+    formula: str  # Formula of l from a vector that it names
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
@@ -51,7 +51,7 @@ class _Logits(NamedTuple):
 
     def says(self, labels: tuple[str, ...], chosen: int, word: str = "word") -> str:
         return (
-            f"it is taken from the model. Each of the {len(self.logits):,} {word}s has a row in E. "
+            f"as the model computed it. Each of the {len(self.logits):,} {word}s has a row in E. "
             f"The {word} here is {labels[chosen]}: number {self.ranked.index(chosen) + 1} by "
             f"probability, p = {self.probabilities[chosen].item():.4f}. {self.total}"
         )
@@ -92,23 +92,23 @@ def _pooled(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
     """Step 10 of what pools: the vector of the whole text or image, or its label."""
     pool, n_states, kind = Pooled(model.config), len(observed.states), model.config.pooler
     pooled = pool.of(observed.states)
-    formulas, vectors = [pool.formula(n_states)], {"p": pooled}
+    formulas, vectors = [pool.formula(n_states)], {"m": pooled}
     says = (
-        f"The h are what the remaining layers make of the {pool.unit}, taken from the model; p is "
+        f"The h are the last hidden states of the {pool.unit}, as the model computed them; m is "
         f"{pool.says(n_states)}."
     )
     if not isinstance(model, Classifier):
         if model.config.unit_length:
             vectors["v"] = functional.normalize(pooled, dim=0)
-            formulas.append("v = p / |p|")
+            formulas.append("v = m / |m|")
             says += f" It is divided by its length, {pooled.norm().item():.4f}."
     elif model.pooler is not None and kind != "none":
         vectors["t"] = POOLERS[kind](_product(model.pooler, pooled))
-        formulas.append(f"t = {kind}({_formula(model.pooler, 'p')})")
+        formulas.append(f"t = {kind}({_formula(model.pooler, 'm')})")
     name, compared = list(vectors.items())[-1]
     word = "vector"
     tables = [
-        Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True),
+        Table("states", "h, a row per token", subject.keys, observed.states, is_detail=True),
         _vectors("pooled", vectors),
     ]
     checks = [check(word, compared, observed.hidden[0])]
@@ -162,8 +162,8 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
         name=word,
         title=f"From the last hidden state to a {word}",
         formulas=(*formulas, logits.formula, "p = softmax(l)"),
-        says=f"h is what the remaining layers make of position {position}, "
-        f"{sentence.source_pieces[position]}; {logits.says(labels, chosen, word)}",
+        says=f"h is the last hidden state of position {position}, "
+        f"{sentence.source_pieces[position]}, {logits.says(labels, chosen, word)}",
         tables=(_vectors("h", vectors), logits.words(labels, chosen, f"{word}s")),
         checks=(
             check(name, compared, observed.hidden[position]),
@@ -193,8 +193,8 @@ def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
         name="word",
         title="From the last hidden state to a word",
         formulas=(logits.formula, "p = softmax(l)"),
-        says=f"h is what the remaining layers make of {which}, which has read "
-        f"{sentence.input_pieces[position]}; {logits.says(labels, chosen)}",
+        says=f"h is the last hidden state of {which}, which has read "
+        f"{sentence.input_pieces[position]}, {logits.says(labels, chosen)}",
         tables=(_vectors("h", {"h": observed.hidden[position]}), logits.words(labels, chosen)),
         checks=logits.checks(observed.logits[position], "words"),
     )

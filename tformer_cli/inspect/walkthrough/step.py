@@ -1,14 +1,14 @@
-"""The computation of one head for one token, told in steps: tables of numbers, formulas, checks.
+"""The computation of one head for one token, in steps: tables of numbers, formulas, checks.
 
-Eleven steps, from the input of the layer to the word that is chosen. What each one shows is
-recomputed (`trace`); how far it is from what the model itself computed (`observed`) is kept as
-checks. The renderings only lay this out.
+Eleven steps, from the input of the layer to the chosen word. The numbers of each are recomputed
+(`trace`); checks keep their distance from the numbers that the model itself computed
+(`observed`). The renderings only lay this out.
 
 Also here: how a token is named, which heads and tokens are worth working through, and worksheets.
 On a worksheet some numbers of a walk-through become blanks that follow from what is left.
 
-Every number that equals a blank's is hidden with it, wherever it stands in a table, and no blank is
-a number that a sentence or an example tells, so that nothing gives the answer away.
+Every number that equals a blank's is hidden with it, anywhere in a table, and no blank is a number
+that a sentence or an example contains, so that nothing gives the answer away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def n_visible(self) -> int:
-        """Number of keys the query may see: in the decoder's self-attention none behind it."""
+        """Number of keys the query may see: in the decoder's self-attention, none after it."""
         return self.row + 1 if self.head.kind == "dec" else len(self.keys)
 
     @property
@@ -262,12 +262,12 @@ def first_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
 
 
 def example_row(record: HeadsRecord, head: HeadId) -> int:
-    """Finds a row of a head that is worth working out: one key wins and others still count.
+    """Finds a row of a head that makes a good example: one key wins and others still count.
 
     It is the row whose largest weight on a word is nearest to `EXAMPLE_WEIGHT`. Begin and end of
-    sentence are not words, neither as a row's name nor as a key. Rows named by at least
-    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row. Of a text
-    with gaps it is the first gap's.
+    sentence are not words, either as a row's name or as a key. Rows named by at least
+    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row. For a text
+    with gaps, it is the first gap's.
     """
     if record.gaps:
         return record.gaps[0].position
@@ -337,7 +337,7 @@ def answer_key(record: StepRecord) -> str:
 
 
 def _cells(table: Table) -> Iterator[tuple[int, int]]:
-    """The cells of a table that can be blanks; none of most tables.
+    """The cells of a table that can be blanks; most tables have none.
 
     Of the tables by key the marked row, and everywhere component 0, are worked out as examples; the
     largest scaled score and the chosen word's probability, whose row is marked, are told.

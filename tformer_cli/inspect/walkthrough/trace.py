@@ -96,10 +96,10 @@ def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTrace:
-    """√d_model · E[token] + PE(position), what the first layer begins with.
+    """√d_model · E[token] + PE(position), the input of the first layer.
 
-    Some models leave out the factor, and some have a layer norm of the sum. Of images W·p + b of
-    the pixels p of a patch, or a class token c, stands in place of the embedding.
+    Some models leave out the factor, and some apply a layer norm to the sum. For images, W·p + b of
+    the pixels p of a patch, or a class token c, replaces the embedding.
     """
 
     of: Literal["token", "patch", "class token"]
@@ -131,12 +131,12 @@ class HeadTrace:
     query: Tensor  # (E) q
     key: Tensor  # (K, E) the k_j
     compared: tuple[Tensor, Tensor] | None  # (E), (K, E) after positions or similarity
-    own_bias: Tensor | None  # (K) c_j, what the similarity adds to the scaled scores
+    own_bias: Tensor | None  # (K) c_j, the term that the similarity adds to the scaled scores
     bias: Tensor | None  # (K) b_j, what positions add to the scaled scores
     value: Tensor  # (K, E) the v_j
     visible: Tensor  # (K) boolean: which keys the query may see
-    scores: Tensor  # (K) q·k_j, of hidden keys too, or what stands in its place
-    scaled: Tensor  # (K) s_j / √d_k with what is added, −∞ where the query may not see
+    scores: Tensor  # (K) q·k_j, for hidden keys too, or its replacement
+    scaled: Tensor  # (K) s_j / √d_k with added terms, −∞ where the query may not see
     exponentials: Tensor  # (K) e^(s_j − max s)
     weights: Tensor  # (K) a_j
     weighted: Tensor  # (K, E) a_j·v_j
@@ -144,7 +144,7 @@ class HeadTrace:
     all_weights: Tensor  # (H, Q, K) softmax(Q·Kᵀ/√d_k) of every head
     all_context: Tensor  # (H, Q, E) the sums of every head and query
     joined: Tensor  # (Q, D) the heads side by side
-    share: Tensor  # (D) what this head alone puts into the output: z·W_O's rows of the head
+    share: Tensor  # (D) this head's part of the output: z·W_O's rows of the head
     attended: Tensor  # (Q, D) the layer's output, joined·W_O + b_O
     summed: Tensor  # (Q, D) stream + attended
     norm_after: NormTrace | None  # The layer norm after the sum (post-norm models)
@@ -213,18 +213,18 @@ class _Projected(NamedTuple):
     values: Tensor  # (H, K, E)
     compared: tuple[Tensor, Tensor] | None  # After positions or similarity
     factor: float
-    own_bias: Tensor | None  # (H, Q, K) what the similarity adds to the scaled scores
+    own_bias: Tensor | None  # (H, Q, K) the term that the similarity adds to the scaled scores
     bias: Tensor | None  # (H, Q, K) what positions add
 
     def products(self) -> Tensor:
-        """Computes (H, Q, K) q·k_j, or where the similarity has no product what stands for it."""
+        """Computes (H, Q, K) q·k_j, or its replacement for a similarity without a product."""
         if self.factor == 0.0 and self.own_bias is not None:
             return self.own_bias
         queries, keys = self.compared or (self.queries, self.keys)
         return torch.matmul(queries, keys.transpose(-2, -1))
 
     def scaled(self) -> Tensor:
-        """Computes (H, Q, K) the scaled scores with what is added."""
+        """Computes (H, Q, K) the scaled scores with added terms."""
         scores = self.products()
         if self.factor:
             scores = scores * self.factor

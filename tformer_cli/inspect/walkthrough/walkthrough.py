@@ -25,7 +25,7 @@ def walk_through(model: Inspected, subject: Subject) -> StepRecord:
 
 
 def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecord:
-    """Does the work of `walk_through` with what was observed already."""
+    """Does the work of `walk_through` with values already observed."""
     sentence, head, row = subject.sentence, subject.head, subject.row
     maps = sentence.captured
     read_ids = maps.source_ids if head.kind == "enc" else maps.target_input_ids
@@ -61,19 +61,19 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         checks.append(check("x", trace.stream[row], observed.embedded[row]))
     else:
         place = f"{head.kind}.{head.layer}"
-        says = f"x is the hidden state that the model hands to {place}, taken as it is."
+        says = f"x is the hidden state that enters {place}, as the model computed it."
     if trace.norm_before is not None:
         name = f"{trace.norm_before.name}(x)"
         rows, labels = [*rows, trace.norm_before.after], [*labels, name]
         formulas.append(trace.norm_before.formula("x"))
         checks.append(check(name, trace.entering, observed.entering))
-        says += f" This model normalizes first (pre-norm): below, x is {name}."
+        says += f" This model normalizes first (pre-norm): below, x stands for {name}."
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
     tables = [] if trace.embedding is None else _pixels(trace.embedding, subject)
     tables += [
-        Table("input", f"what {query} brings", tuple(labels), torch.stack(rows)),
-        Table("keys_input", "what keys and values are made of", keys, trace.memory, is_detail=True),
+        Table("input", f"input of {query}", tuple(labels), torch.stack(rows)),
+        Table("keys_input", "input of keys and values", keys, trace.memory, is_detail=True),
     ]
     return Step(
         name="input",
@@ -138,7 +138,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             Table("k", "keys", keys, trace.key, marked_row=worked),
             Table("v", "values", keys, trace.value, marked_row=worked),
         ),
-        # the model hands out q and k as they are compared
+        # the model returns q and k as it compares them
         checks=(*(() if trace.compared else own), check("v", trace.value, v)),
     )
     yield score_step(trace, observed, subject)
@@ -148,7 +148,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         name="weighted",
         title="Weight the values",
         formulas=("a_j·v_j",),
-        says="Each value counts as much as its weight. (Their sum, step 6, is checked.)",
+        says="Each value is multiplied by its weight. (Step 6 checks their sum.)",
         worked=f"{trace.weights[worked]:.3f} · {trace.value[worked, 0]:.3f} = "
         f"{trace.weighted[worked, 0]:.3f}",
         tables=(Table("weighted", "weight times value", keys, trace.weighted, marked_row=worked),),
@@ -157,7 +157,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         name="sum",
         title="Sum",
         formulas=("z = Σ_j a_j·v_j",),
-        says="This is what the head has read for the token.",
+        says="This is the output of the head for the token.",
         worked=_worked_sum(trace, subject),
         tables=(Table("z", "sum", ("z",), trace.context[None]),),
         checks=(check("z", trace.context, observed.context[number, row]),),
@@ -172,7 +172,7 @@ def _projection(trace: HeadTrace, matrix: str) -> str:
 
 def _describe_sharing(trace: HeadTrace, subject: Subject) -> str:
     if not trace.attention.has_projections:
-        return " This model has no projections: each head has its own numbers of x."
+        return " This model has no projections: each head takes its own part of x."
     n_sharing = trace.attention.n_heads // trace.attention.n_key_heads
     if n_sharing == 1:
         return ""
@@ -196,7 +196,7 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
         title="Softmax",
         formulas=(formula,),
         says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
-        f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
+        f"scaled score, {largest:.3f}, is subtracted first, which changes no weight; Σ e is then "
         f"{total:.3f}.",
         worked=f"{trace.exponentials[worked]:.3f} / {total:.3f} = {trace.weights[worked]:.3f}",
         tables=(
@@ -232,7 +232,7 @@ def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
 def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     worked = subject.worked_key
     formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
-    says = "The larger the score, the better key and query fit."
+    says = "The larger the score, the better key and query match."
     models = _models_products(trace, observed, subject)
     tables: tuple[Table, ...] = (
         table_by_key("scores", "scores", subject, (_name(trace),), trace.scores),
@@ -252,7 +252,7 @@ def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         checks = (check("q'", query, models_query), check("k'", key, models_key), *checks)
     if not trace.attention.is_scaled_product:
         formulas = trace.attention.similarity.formulas or formulas
-        says = f"This model compares otherwise than by a scaled product. {says}"
+        says = f"This model does not compare by a scaled product. {says}"
     if trace.attention.positions.turns:
         formulas = (*trace.attention.positions.formulas, *formulas)
         says = f"Positions turn query and keys before they are compared (q', k'). {says}"
@@ -284,7 +284,7 @@ def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         name="scaled",
         title=scaling.title,
         formulas=(formula, *(trace.attention.positions.formulas if "b" in terms else ())),
-        says=f"{scaling.says} What the query may not see is masked with −∞.",
+        says=f"{scaling.says} Keys that the query may not see are masked with −∞.",
         worked=f"{calculation} = {trace.scaled[worked]:.3f}",
         tables=(
             table_by_key(
@@ -397,7 +397,7 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
         tables=(
             Table(
                 "attention",
-                "attention weights, a row a query",
+                "attention weights, a row per query",
                 queries,
                 weights,
                 columns=keys,
@@ -405,7 +405,7 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
             ),
             Table(
                 "Z",
-                "Z, a row a query",
+                "Z, a row per query",
                 queries,
                 trace.all_context[head.head],
                 marked_row=row,
@@ -427,16 +427,18 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
 def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row = subject.head, subject.row
     n_heads = len(trace.all_context)
-    product, times = ("·W_O", ", times W_O") if trace.attention.has_projections else ("", "")
+    product, times = (
+        ("·W_O", ", which W_O multiplies") if trace.attention.has_projections else ("", "")
+    )
     bias = " + b_O" if trace.has_bias else ""
     return Step(
         name="concatenation",
         title="Put the heads side by side"
         + (" and mix them" if trace.attention.has_projections else ""),
         formulas=(f"MultiHead = Concat(z_0, …, z_h){product}{bias}",),
-        says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
-        f"{trace.joined.shape[1]} numbers{times}. The share of {head} is what it alone puts "
-        f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
+        says=f"The z of the layer's {count_of(n_heads, 'head')} form one row of "
+        f"{trace.joined.shape[1]} numbers{times}. The share of {head} is its part of the "
+        f"output; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to it.",
         tables=(
             Table(
                 "heads",
@@ -465,7 +467,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     checks = [check("sum", trace.summed, observed.summed)]
     formulas: tuple[str, ...] = ("r = x + MultiHead",)
     says = (
-        "The output is added to what the layer began with, x before its norm. This model "
+        "The output is added to the input of the layer, x before its norm. This model "
         "normalizes before the layer (pre-norm, step 0), so the sum goes on as it is."
     )
     if trace.norm_after is not None and observed.normed is not None:
@@ -474,7 +476,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
         labels = (*labels, *(label for label, _ in norm.rows))
         formulas = (*formulas, norm.formula("r"))
         says = (
-            "The output is added to what the layer began with; then the sum is normalized "
+            "The output is added to the input of the layer; then the sum is normalized "
             f"(post-norm). {norm.numbers}"
         )
         checks.append(check(f"{norm.name}(r)", norm.after, observed.normed[row]))

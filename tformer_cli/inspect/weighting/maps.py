@@ -19,8 +19,8 @@ with R of the last encoder layer; the rows of S_l and P_l together sum to 1 (ALT
 2022, "Towards Opening the Black Box of Neural Machine Translation", section 3).
 
 For attention rollout the matrices are ½A + ½I, with A the mean over the heads; in cross-attention
-½A beside a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
-being seen from everywhere. Of a language model there is R_l alone, of its decoder. ALTI takes
+½A next to a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
+being seen from everywhere. A language model has only R_l, of its decoder. ALTI takes
 contributions instead of weights (below). Nothing here depends on how many heads a layer
 has, or layers a stack; a layer without heads passes its input on.
 
@@ -37,10 +37,10 @@ model then takes LN(r_i). With the deviation σ_i of r_i at hand, that is linear
     LN(r_i) = L_i(r_i) + β,   L_i(v) = γ ⊙ (v − mean(v)) / σ_i,   σ_i = √(var(r_i) + ε)
 
 with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). An RMS norm
-takes no mean off: L_i(v) = γ ⊙ v / σ_i, σ_i = √(mean(r²) + ε), and there is no β. So each
+subtracts no mean: L_i(v) = γ ⊙ v / σ_i, σ_i = √(mean(r²) + ε), and there is no β. So each
 token's part of the output is known, and the parts and the biases add up to it exactly.
 
-The inputs are the model's own, recorded in one forced pass; what is made of them is computed in
+The inputs are the model's own, recorded in one forced pass; everything else is computed in
 float64 and compared with the model's outputs.
 
 ALTI: how much each token contributes to the output of one attention and its residual sum.
@@ -243,7 +243,7 @@ def _shares(vectors: Tensor, output: Tensor, own: Tensor) -> Tensor:
 
 
 class Pooled(NamedTuple):
-    """The vector that an encoder alone makes of its last hidden states; see `EncoderOnly.pool`."""
+    """The vector that an encoder pools from its last hidden states; see `EncoderOnly.pool`."""
 
     config: ModelConfig
 
@@ -280,8 +280,8 @@ class Pooled(NamedTuple):
         n_tokens = n_states - self._first
         mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
         if self.config.pooling == "first-and-mean":
-            return f"p = [h_0, {mean}]"
-        return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
+            return f"m = [h_0, {mean}]"
+        return "m = h_0" if self.config.pooling == "first" else f"m = {mean}"
 
     def says(self, n_states: int) -> str:
         mean = f"the mean over the {n_states - self._first} {self.unit}"
@@ -357,8 +357,8 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
         return maps
     if weighting in {"rollout", "alti"} and not can_roll_out(model):
         raise UsageError(
-            f"{weighting}: a recurrent unit is in place of the decoder's self-attention, and what "
-            "it passes on from token to token is not measured; choose --weights alpha or norm of "
+            f"{weighting}: a recurrent unit replaces the decoder's self-attention, and what "
+            "it passes from token to token is not measured; choose --weights alpha or norm of "
             "inspect-heads"
         )
     if weighting == "rollout":
@@ -418,7 +418,7 @@ def _rolled_out(
 
 
 def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
-    """Returns whether an attention is part of what a layer's map was multiplied from."""
+    """Tells if an attention is a factor of a layer's map."""
     if kind == "enc":
         return place[0] == "enc" and place[1] <= layer
     return place[0] == "enc" or place[1] <= layer

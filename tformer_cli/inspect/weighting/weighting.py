@@ -1,7 +1,7 @@
 """Kinds of numbers in a map: attention weights, or one of the measures that go beyond them.
 
-Weights and norms are of a head. Rollout and ALTI are of all heads of a layer and of every layer
-before it, so they have one map a layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.
+Weights and norms belong to a head. Rollout and ALTI combine all heads of a layer and every layer
+before it, so they have one map per layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ ALPHA = Weighting(
         f"exactly 0. {_AXES}"
     ),
     sums="Every row sums to 1.",
-    residual="max |A·V − context|: what these weights give and what the model's attention returned",
+    residual="max |A·V − context|: the output of these weights and that of the model's attention",
     kind_names=KIND_NAMES,
 )
 NORM = Weighting(
@@ -66,11 +66,11 @@ NORM = Weighting(
     conventions=(
         "Row = query, column = key; a number is ‖A_ij f(x_j)‖₂, the length of what key j adds to "
         "query i, with f(x) = (x·W_V + b_V)·W_O of the head. Rows do not sum to 1; cells that a "
-        "position may not see are exactly 0. Metrics and roles are of rows scaled to sum 1. "
+        "position may not see are exactly 0. Metrics and roles use rows scaled to sum 1. "
         f"{_AXES}"
     ),
     sums="Rows do not sum to 1.",
-    residual="max |Σ A·f(x) + b_O − output|: what these vectors and the model's attention give",
+    residual="max |Σ A·f(x) + b_O − output|: these vectors and the output of the model's attention",
     kind_names=KIND_NAMES,
     is_share=False,
 )
