@@ -128,7 +128,7 @@ def measured(kind, pairs, work, options):
     run, recipe = work / f"{kind}-{pairs}", work / f"{kind}-{pairs}.toml"
     recipe.write_text(recipe_of(kind, pairs, work, options), encoding="utf-8")
     start = [] if kind == "scratch" else ["--from", options.model]
-    settings = [part for one in options.set for part in ("--set", one)]
+    settings = [part for setting in options.set for part in ("--set", setting)]
     command = ["train", recipe, "-o", run, *start, *settings, "--threads", options.threads, "-q"]
     peak = cost_of([*TFORMER, *command]).peak
     states = sorted((run / "checkpoints").glob("step-*/optimizer.safetensors"))

@@ -310,7 +310,7 @@ def by_tformer(_, imported, precision):
 
     def continued(prompts, length):
         generator.config = replace(config, max_length=length, min_length=length)
-        return [len(one.texts[0].token_ids) for one in generator.generate(prompts)]
+        return [len(generation.texts[0].token_ids) for generation in generator.generate(prompts)]
 
     return continued
 
@@ -355,7 +355,7 @@ def by_ctranslate2(model, imported, precision):
     tokenizer = AutoTokenizer.from_pretrained(model)
 
     def continued(prompts, length):
-        tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(one)) for one in prompts]
+        tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(prompt)) for prompt in prompts]
         found = generator.generate_batch(
             tokens,
             max_length=length,
@@ -363,7 +363,7 @@ def by_ctranslate2(model, imported, precision):
             include_prompt_in_result=False,
             sampling_topk=1,
         )
-        return [len(one.sequences_ids[0]) for one in found]
+        return [len(result.sequences_ids[0]) for result in found]
 
     return continued
 
@@ -406,9 +406,9 @@ def main():
     generation.add_argument("--prompts", type=int, default=16, help="prompts at once [16]")
     generation.add_argument("--by", nargs="+", default=list(_GENERATORS), help="[all]")
     generation.add_argument("--bfloat16", action="store_true", help="race transformers in it, too")
-    for one in (training, generation):
-        one.add_argument("--rounds", type=int, default=2)
-        one.add_argument("--threads", type=int, default=os.cpu_count())
+    for command in (training, generation):
+        command.add_argument("--rounds", type=int, default=2)
+        command.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
     {"train": train, "generate": generate}[options.command](options)
 

@@ -73,11 +73,11 @@ def main():
             page.wait_for_selector(".thumb", timeout=120_000)
             paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             typed, other = (lines[(2 * n + k) % len(lines)] for k in range(2))
-            one = {"paint": page.evaluate(paint), **page.evaluate(TYPED, typed)}
-            one["bare"] = page.evaluate(BARE, other)
+            visit = {"paint": page.evaluate(paint), **page.evaluate(TYPED, typed)}
+            visit["bare"] = page.evaluate(BARE, other)
             context.close()
             if n:  # the first loads the inspector
-                for name, value in zip(found, (one[key] for key in KEYS), strict=True):
+                for name, value in zip(found, (visit[key] for key in KEYS), strict=True):
                     found[name].append(value)
         browser.close()
     bare = statistics.median(found["bare request"])

@@ -136,7 +136,7 @@ def scheduled(options, cache_bytes=0):
     service.preload()
 
     async def translate(lines):
-        return [one.text async for one in service.submit("m", "translate", lines)]
+        return [translation.text async for translation in service.submit("m", "translate", lines)]
 
     return translate
 
@@ -156,7 +156,7 @@ def tformer_locked(options):
     from tformer_cli import load
 
     model = load(options.model)
-    return locked(lambda lines: [one.text for one in model.translate(lines)])
+    return locked(lambda lines: [translation.text for translation in model.translate(lines)])
 
 
 def ctranslate2_translate(options):
@@ -189,7 +189,7 @@ def ctranslate2_translate(options):
             suppress_sequences=[[name] for name in names[:EOS_ID]],
         )
         return tokenizer.target.decode_batch(
-            [[ids[name] for name in one.hypotheses[0]] for one in results]
+            [[ids[name] for name in result.hypotheses[0]] for result in results]
         )
 
     return translate
@@ -350,7 +350,7 @@ def call_bare(options):
 
 
 def measure_load(options, names, lines):
-    counts = [int(one) for one in options.connections.split(",")]
+    counts = [int(number) for number in options.connections.split(",")]
     found = {(name, n): [] for name in names for n in ([1] if name == "bare" else counts)}
     # The client must not take the server's time
     apart = cores()[-1:]
@@ -369,7 +369,7 @@ def measure_load(options, names, lines):
                 os.sched_setaffinity(0, range(os.cpu_count() or 1))
     rows = []
     for (name, n), runs in found.items():
-        latencies = [1000 * one for _, _, some in runs for one in some]
+        latencies = [1000 * latency for _, _, some in runs for latency in some]
         rows.append(
             (
                 name,
@@ -507,8 +507,8 @@ def measure_uploads(options, lines):
                     latencies, statuses = service.sentences(words, options.seconds)
                     found[name, n][0].extend(latencies)
                     found[name, n][1].update(statuses)
-                    for one in uploads:
-                        one.close()
+                    for upload in uploads:
+                        upload.close()
     rows = [
         (
             name,
@@ -520,7 +520,7 @@ def measure_uploads(options, lines):
         for (name, n), (latencies, statuses) in found.items()
     ]
     columns = ("version", "uploads", "sentences", "p50 ms", "p99 ms", "max ms", "answers")
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = ", ".join(f"{number:.1f}" for number in os.getloadavg())
     print_table(f"sentences beside uploads of {UPLOAD_LINES} lines, load {load}", columns, rows)
 
 

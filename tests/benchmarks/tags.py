@@ -95,7 +95,7 @@ def main(model, file, number="300"):
     translator = answers.aligner.listening(opened.translator)
     found = translator.translate(lines)
     links = links_of([answers.aligner], found)
-    texts = [one.text for one in found]
+    texts = [translation.text for translation in found]
     print(  # noqa: T201
         "spans words | aligned: contiguous exact (attention) | found: placed exact | spans same"
     )
@@ -109,7 +109,7 @@ def main(model, file, number="300"):
                 if (spans := spans_of(line, n_spans, size, draw)) is not None
             ]
             inner = {s.text[p.start : p.end] for s, _, _ in drawn for p in s.spans}
-            alone = [one.text for one in opened.translator.translate(sorted(inner))]
+            alone = [translation.text for translation in opened.translator.translate(sorted(inner))]
             counts = measured(
                 *zip(*drawn, strict=True), dict(zip(sorted(inner), alone, strict=True))
             )

@@ -86,10 +86,10 @@ def compared(checkouts, command, amounts):
         with (
             tempfile.TemporaryDirectory() as first,
             tempfile.TemporaryDirectory() as second,
-            started(checkouts[0], command(Path(first), amount)) as one,
-            started(checkouts[1], command(Path(second), amount)) as other,
+            started(checkouts[0], command(Path(first), amount)) as first_process,
+            started(checkouts[1], command(Path(second), amount)) as second_process,
         ):
-            found.append(race([one, other]))
+            found.append(race([first_process, second_process]))
     less, more = found
     return [b - a for a, b in zip(less, more, strict=True)]
 

@@ -142,7 +142,9 @@ def test_shards_are_submitted_a_few_ahead_and_all_open_the_model_alike(dask):
     assert told == ["tcp://node1:8786 has no worker; waiting for one"]
     first, *others = (json.loads(opening)["options"] for opening in client.asked)
     assert first == {"threads": 2}
-    assert all(one == {"threads": 2, "precision": "float32", "device": "cpu"} for one in others)
+    assert all(
+        options == {"threads": 2, "precision": "float32", "device": "cpu"} for options in others
+    )
     assert client.calls["close"] == 1
 
 

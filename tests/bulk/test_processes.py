@@ -154,10 +154,10 @@ def test_processes_are_spread_over_the_gpus(openings, device):
             for _ in range(4):
                 running._start_one()
             workers = running._workers
-            assert [one.device[-1] for one in workers] == [*"01201"]
+            assert [worker.device[-1] for worker in workers] == [*"01201"]
             assert workers[0].options.get("device") == device  # which is the first of the visible
-            assert [one.options["device"] for one in workers[1:3]] == ["cuda:1", "cuda:2"]
-            assert {one.options["precision"] for one in workers[1:]} == {"bfloat16"}
+            assert [worker.options["device"] for worker in workers[1:3]] == ["cuda:1", "cuda:2"]
+            assert {worker.options["precision"] for worker in workers[1:]} == {"bfloat16"}
             del workers[2]  # one that died
             running._start_one()
             assert workers[-1].options["device"] == "cuda:2"
@@ -166,7 +166,7 @@ def test_processes_are_spread_over_the_gpus(openings, device):
 def test_a_gpu_that_is_named_has_all_processes(openings):
     with LocalProcesses(2).start(json.dumps({"options": {"device": "cuda:1"}})) as running:
         running._start_one()
-        assert [one.options["device"] for one in running._workers] == ["cuda:1"] * 2
+        assert [worker.options["device"] for worker in running._workers] == ["cuda:1"] * 2
     with LocalProcesses().start(json.dumps({"options": {"device": "cuda:1"}})) as running:
         assert running.n_workers == 1
 

@@ -67,7 +67,7 @@ class InThisProcess:
 def run(model, sources, output, workers=None, *, lines_per_shard=4, bulk=None, **options):
     given = {"kind", "fields", "split", "part"} & options.keys()
     corpus = GivenCorpus(
-        sources=[str(one) for one in sources],
+        sources=[str(source) for source in sources],
         lines_per_shard=lines_per_shard,
         **{name: options.pop(name) for name in given},
     )
@@ -87,7 +87,11 @@ def files(directory):
 @pytest.fixture(scope="module")
 def expected(model):
     """The translations of the lines, each alone."""
-    return [one.text for line in LINES for one in translate_lines(model, [line], **FIXED)]
+    return [
+        translation.text
+        for line in LINES
+        for translation in translate_lines(model, [line], **FIXED)
+    ]
 
 
 @pytest.fixture
@@ -108,8 +112,8 @@ def test_shards_of_text_are_what_translate_writes(model, text, tmp_path, lines_p
     }  # fmt: skip
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     shards = manifest["shards"]
-    assert [one["first_line"] for one in shards] == list(range(0, 12, lines_per_shard))
-    assert sum(one["lines"] for one in shards) == manifest["lines"] == 12
+    assert [shard["first_line"] for shard in shards] == list(range(0, 12, lines_per_shard))
+    assert sum(shard["lines"] for shard in shards) == manifest["lines"] == 12
     assert len(files(tmp_path / "out")) == len(shards) + 1
 
 
@@ -137,7 +141,7 @@ def test_compressed_files_are_decompressed_once_and_several_sources_follow_each_
         "manifest.json", *(f"part-0000{number}.txt" for number in range(6))
     ]  # fmt: skip
     shards = json.loads((tmp_path / "two" / "manifest.json").read_text())["shards"]
-    assert [(one["source"], one["first_line"]) for one in shards[2:4]] == [
+    assert [(shard["source"], shard["first_line"]) for shard in shards[2:4]] == [
         (str(packed), 8), (str(text), 0)
     ]  # fmt: skip
 
@@ -208,7 +212,7 @@ def test_records_keep_their_fields(model, expected, tmp_path):
     records = [
         {"id": number, "text": {"en": line}, "x": [None, 1e5]} for number, line in enumerate(LINES)
     ]
-    path.write_text("".join(json.dumps(one) + "\n" for one in records) + "\n")
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + "\n")
     fields = Fields(source="text.en", translation="text_fr", score="score")
     run(model, [path], tmp_path / "out", fields=fields)
     found = [json.loads(line) for line in joined(tmp_path / "out").splitlines()]
@@ -234,7 +238,7 @@ def test_records_say_what_their_translations_must_hold(model, tmp_path):
     path.write_text('{"source": "A man", "required": ["dog"]}\n{"source": "A man"}\n')
     run(model, [path], tmp_path / "out", max_length=12)
     first, second = (
-        json.loads(one)["translation"] for one in joined(tmp_path / "out").splitlines()
+        json.loads(line)["translation"] for line in joined(tmp_path / "out").splitlines()
     )
     assert "dog" in first
     assert "dog" not in second
@@ -523,7 +527,7 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     assert [part.name for part in parts] == ["part-00000.csv", "part-00001.csv"]
     made = [part.read_bytes().decode() for part in parts]
     head = f'{mark}id;"comment";x;fr;score{line_end}'
-    assert [one[: len(head)] for one in made] == [head, head]
+    assert [part[: len(head)] for part in made] == [head, head]
     row = f'007;"{LINES[0]}; 1.50";"a{line_end}b";'
     assert made[0].startswith(f"{head}{row}")
     assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", made[0][made[0].index("8;;") :])
@@ -536,7 +540,9 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     texts = [f"{LINES[0]}; 1.50", "", LINES[0]]
     assert list(frame["comment"]) == texts
     assert list(frame["fr"]) == [
-        one.text for text in texts for one in translate_lines(model, [text], **FIXED)
+        translation.text
+        for text in texts
+        for translation in translate_lines(model, [text], **FIXED)
     ]
     # By number, compressed, and continued
     packed = tmp_path / "in.csv.gz"

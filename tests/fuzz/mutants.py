@@ -80,7 +80,7 @@ def write_seeds(path):
     own_model(made, tokenizer_of(), RATINGS, info=info)
     export_hugging_face(made, path / "ratings")
     torch.manual_seed(1)
-    return sorted(one for one in path.iterdir() if one.is_dir())
+    return sorted(model for model in path.iterdir() if model.is_dir())
 
 
 def damage(rng, file):

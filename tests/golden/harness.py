@@ -181,9 +181,9 @@ def fingerprint(key, content):
     if key == "status":
         return content.decode().strip()
     text, arrays = parts_of(key, content)
-    words = [float(one) for one in NUMBER.findall(text)]
+    words = [float(number) for number in NUMBER.findall(text)]
     text = NUMBER.sub("#", text)
-    numbers = np.concatenate([np.ravel(one).astype(float) for one in (*arrays, [])])
+    numbers = np.concatenate([np.ravel(array).astype(float) for array in (*arrays, [])])
     scaled = np.arcsinh(np.concatenate([np.multiply(100, words), 10 * np.nan_to_num(numbers)]))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     if not len(scaled):
@@ -209,7 +209,7 @@ def parts_of(key, content):
     if content[:2] == b"PK":
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             inner = {name: file.read(name) for name in sorted(file.namelist())}
-        found = [parts_of(name, one) for name, one in inner.items()]
+        found = [parts_of(name, member) for name, member in inner.items()]
         names = " ".join(f"{name} {text}" for name, (text, _) in zip(inner, found, strict=True))
         return names, [array for _, arrays in found for array in arrays]
     if content[:4] == b"\x89PNG":
@@ -265,6 +265,6 @@ def is_same(key, found, expected):
     )
     most = tolerance * (1 + float(found[1]) ** 0.5) if len(found) > 2 else 0.0
     return all(
-        abs(float(one) - float(other)) <= most
-        for one, other in zip(found[2:], expected[2:], strict=True)
+        abs(float(value) - float(other)) <= most
+        for value, other in zip(found[2:], expected[2:], strict=True)
     )

@@ -114,7 +114,7 @@ def read_head(path: Path, name: str) -> CsvHead:
     dialect, (start, _) = dialect_of(text), start_of(text)
     for cells in dialect.records(text, start):
         raw = [(text[cell.start : cell.end], cell.is_quoted) for cell in cells]
-        names = [dialect.decoded(one, is_quoted=is_quoted) for one, is_quoted in raw]
+        names = [dialect.decoded(value, is_quoted=is_quoted) for value, is_quoted in raw]
         if not all(map(is_blank, names)):
             names = [name.encode("latin-1").decode(errors="replace").strip() for name in names]
             return CsvHead(name, mark + block[: cells[-1].after], dialect, names)

@@ -67,7 +67,8 @@ class _Worker:
         self.is_ready = False
         n_threads = str(threads)
         own = {"OMP_NUM_THREADS": n_threads, "RAYON_NUM_THREADS": n_threads}
-        path = os.pathsep.join(one or os.curdir for one in sys.path)  # to import this very package
+        # To import this very package
+        path = os.pathsep.join(folder or os.curdir for folder in sys.path)
         self.process = subprocess.Popen(  # noqa: S603 - this very program
             [sys.executable, "-P", "-m", MODULE],
             stdin=subprocess.PIPE,

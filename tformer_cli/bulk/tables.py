@@ -185,9 +185,9 @@ def _type_at(schema: pa.Schema, field: str) -> pa.DataType | None:
 
 
 def _names(schema: pa.Schema) -> Iterator[str]:
-    for one in schema:
-        inner = [f"{one.name}.{part.name}" for part in one.type] if _is_struct(one.type) else []
-        yield from inner or [one.name]
+    for field in schema:
+        parts = field.type if _is_struct(field.type) else []
+        yield from [f"{field.name}.{part.name}" for part in parts] or [field.name]
 
 
 def _is_struct(kind: pa.DataType | None) -> bool:

@@ -53,7 +53,7 @@ def origin_of(
         if path.exists():
             origin[name] = hash_tree(path, "*") if path.is_dir() else hash_file(path)
     if options.get("ensemble"):
-        origin["ensemble"] = " ".join(_hash_model(Path(one)) for one in options["ensemble"])
+        origin["ensemble"] = " ".join(_hash_model(Path(member)) for member in options["ensemble"])
     if given.part is not None:
         origin["shard"] = "{}/{}".format(*given.part)
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
@@ -217,8 +217,8 @@ def _prepared(
 
 def _totals(directory: CorpusDirectory) -> Counter[str]:
     totals: Counter[str] = Counter()
-    for one in directory.done.values():
-        totals.update(one["counts"])
+    for shard in directory.done.values():
+        totals.update(shard["counts"])
     return totals
 
 

@@ -43,7 +43,7 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         if name in named and Path(named[name]).exists():
             named[name] = str(Path(named[name]).absolute())  # workers may run elsewhere
     if "ensemble" in named:
-        named["ensemble"] = [str(Path(one).absolute()) for one in named["ensemble"]]
+        named["ensemble"] = [str(Path(member).absolute()) for member in named["ensemble"]]
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
     about = {
         "version": __version__,
@@ -147,11 +147,11 @@ class _Buffers:
                 with_terms(demand, text, self._terms)
                 for demand, text in zip(before, texts, strict=True)
             ]
-        found = self._translator.translate(texts, first, demands)
-        for one in found:
-            self.counts.add(one)
+        translations = self._translator.translate(texts, first, demands)
+        for translation in translations:
+            self.counts.add(translation)
         self._advance(self.counts.lines)
-        return found
+        return translations
 
 
 def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> ShardFacts:
@@ -209,13 +209,13 @@ def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
     for table in tables.read_tables(task):
         texts = tables.texts_of(table, task.fields)
         best = [
-            None if text is None else one.hypotheses[0]
-            for text, one in zip(
+            None if text is None else translation.hypotheses[0]
+            for text, translation in zip(
                 texts, buffers.translate([text or "" for text in texts], first), strict=True
             )
         ]
-        translations = [None if one is None else one.text for one in best]
-        scores = [None if one is None else one.score for one in best]
+        translations = [None if hypothesis is None else hypothesis.text for hypothesis in best]
+        scores = [None if hypothesis is None else hypothesis.score for hypothesis in best]
         done.append(tables.with_translations(table, translations, scores, task.fields))
         first += len(texts)
     tables.write_tables(path, done, task.source)

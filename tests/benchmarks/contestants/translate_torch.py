@@ -169,7 +169,7 @@ def eole(directory, job):
     def search(rows):
         batch = {"src": padded(rows), "srclen": torch.tensor(list(map(len, rows)))}
         predictions = engine.predict_batch(batch, attn_debug=False)["predictions"]
-        return [said(one[0].tolist()) for one in predictions]
+        return [said(hypotheses[0].tolist()) for hypotheses in predictions]
 
     return log_probabilities, search
 

@@ -61,7 +61,7 @@ def test_lines_stay_lines(model, page, tmp_path):
 def test_what_is_protected_is_copied(model, tmp_path):
     line = f"{LINES[0]} {{name}} https://example.org/a 😀"
     done = run("translate", model, line, "--protect", "-q")
-    assert all(one in done.stdout for one in ("{name}", "https://example.org/a", "😀"))
+    assert all(text in done.stdout for text in ("{name}", "https://example.org/a", "😀"))
     assert done.stdout.count("\n") == 1
     page = f"<p>{line}</p>".encode()
     told = run("translate", model, "--document", "html", stdin=page)

@@ -180,10 +180,10 @@ def _open_doubter(opened: "Opened") -> "Doubter":
 
 def _warn_of_doubts(summary: "Summary", file: str) -> None:
     """Counts the segments to look at; the file lists them."""
-    reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
+    doubts = [set(segment["reasons"]) - {"restored"} for segment in summary.doubtful]
     for what, n in (
-        ("whose translation is doubtful", sum(bool(one - {"guessed"}) for one in reasons)),
-        ("with tags at guessed places", sum(one == {"guessed"} for one in reasons)),
+        ("whose translation is doubtful", sum(bool(reasons - {"guessed"}) for reasons in doubts)),
+        ("with tags at guessed places", sum(reasons == {"guessed"} for reasons in doubts)),
     ):
         if n:
             warn(f"{count_of(n, 'segment')} {what}; {file} lists them")
