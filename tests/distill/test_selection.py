@@ -16,7 +16,7 @@ from tformer_cli.distill import translations
 from tformer_cli.distill.distill import stages_of
 from tformer_cli.distill.stages import Manifest, State
 from tformer_cli.distill.translations import (
-    chosen,
+    choose_translation,
     read_translations,
     sentence_score,
     student_recipe,
@@ -53,14 +53,16 @@ def pairs_of(path):
 @pytest.mark.parametrize(("choice", "oracle"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
 def test_the_nearest_to_the_reference_is_chosen(choice, oracle, reference):
     scores = [oracle(text, [reference]).score for text in CANDIDATES]
-    assert chosen(CANDIDATES, reference, sentence_score(choice)) == scores.index(max(scores))
+    assert choose_translation(CANDIDATES, reference, sentence_score(choice)) == scores.index(
+        max(scores)
+    )
 
 
 def test_the_teacher_decides_where_there_is_no_reference_or_no_difference():
     score = sentence_score("chrf")
-    assert chosen(CANDIDATES, " ", score) == 0
-    assert chosen(["a b", "a b", "a b"], "a b", score) == 0
-    assert chosen(CANDIDATES, "the cat sat on the mat", sentence_score("first")) == 0
+    assert choose_translation(CANDIDATES, " ", score) == 0
+    assert choose_translation(["a b", "a b", "a b"], "a b", score) == 0
+    assert choose_translation(CANDIDATES, "the cat sat on the mat", sentence_score("first")) == 0
 
 
 def test_sources_stand_beside_the_best_of_their_own_translations(make):

@@ -195,9 +195,9 @@ def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
     translator = opened.translator.listening(doubter.heads)
     (line,) = translator.translate([ENGLISH[-1]])
     assert line.n_parts == 2
-    alone = doubter.doubted(translator.translate(list(line.parts)))
+    alone = doubter.add_doubts(translator.translate(list(line.parts)))
     each = tuple(t.doubt.probability for t in alone)
-    (doubted,) = doubter.doubted([line])
+    (doubted,) = doubter.add_doubts([line])
     assert (doubted.doubt.probability, doubted.doubt.sentences) == (max(each), each)
     assert [word for t in alone for word in t.doubt.words] == list(doubted.doubt.words)
     parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))

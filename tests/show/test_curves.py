@@ -22,7 +22,7 @@ from tformer_cli.show.curves import (
     read_run,
     round_ticks,
     short,
-    written,
+    write_ticks,
     x_scale,
     y_scale,
 )
@@ -198,11 +198,11 @@ def test_the_horizontal_axis_suits_its_quantity():
 
 
 def test_values_are_written_short_and_in_one_form():
-    assert written([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
-    assert written([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
-    assert written([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]
-    assert written([0.0, 5e6]) == ["0", "5M"]
-    assert written([0.0, 2e-4, 4e-4]) == ["0", "0.0002", "0.0004"]
+    assert write_ticks([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
+    assert write_ticks([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
+    assert write_ticks([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]
+    assert write_ticks([0.0, 5e6]) == ["0", "5M"]
+    assert write_ticks([0.0, 2e-4, 4e-4]) == ["0", "0.0002", "0.0004"]
     assert [short(value) for value in (0.0, 2.3456, 38.55, 9812.3, 1e-5, 1e7)] == [
         "0.000", "2.346", "38.5", "9,812", "1e-05", "1e+07",
     ]  # fmt: skip

@@ -126,7 +126,7 @@ def test_merged_matrices_lie_where_they_lay_and_are_written_again():
     adapters = MergedAdapters(model)
     seen = []
     for _ in range(2):
-        with adapters.entered():
+        with adapters.merge_adapters():
             linears = [module for module in model.modules() if isinstance(module, Linear)]
             assert not any(linear.adapters for linear in linears)
             seen.append([(linear.weight.data_ptr(), linear.weight._version) for linear in linears])

@@ -53,7 +53,7 @@ def make(tmp_path):
 
 def started(recipe):
     """The model that a run begins with."""
-    recipe = training_of(recipe).completed(recipe, None)
+    recipe = training_of(recipe).complete_recipe(recipe, None)
     return initial_model(recipe, recipe.tokenizer.vocab_size)
 
 

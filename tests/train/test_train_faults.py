@@ -19,7 +19,7 @@ from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
-from tformer_cli.files.atomic import locked
+from tformer_cli.files.atomic import lock_directory
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
@@ -436,7 +436,7 @@ def test_one_of_two_that_make_the_directory_at_once_leaves_it_to_the_other(
 
         def make_and_lose(path):
             make_directory(path)
-            first.enter_context(locked(path))
+            first.enter_context(lock_directory(path))
 
         monkeypatch.setattr(workflow, "make_directory", make_and_lose)
         with pytest.raises(ArtifactError, match="another training process uses this directory"):

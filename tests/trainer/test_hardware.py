@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.commands import assert_printed_alike
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.trainer.hardware import compile_layers, uncompiled, use_kernels
+from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
 from tformer_cli.trainer.profiling import OTHER, category_of
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
@@ -36,7 +36,7 @@ def test_layers_are_compiled_off_the_cpu_where_that_is_asked_for(compiles):
         warnings.simplefilter("ignore")  # of torch's compiler
         assert use_kernels(model, compiles=compiles) == []
         assert compiled(model) == [compiles] * 4
-        with uncompiled(model):
+        with disable_compiling(model):
             sources = torch.zeros(2, 5, dtype=torch.int64, device="meta")
             assert model(sources, sources.bool(), sources).shape == (2, 5, 30)
 

@@ -83,7 +83,7 @@ class DaskCluster:
                 tls_client_key=tls.key or tls.certificate,  # one file may hold both
                 require_encryption=True,
             )
-        with _quiet(), self._reached():
+        with _quiet(), self._scheduler_errors():
             try:
                 client = Client(
                     self._address,
@@ -109,7 +109,7 @@ class DaskCluster:
                     client.close(timeout=2)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _scheduler_errors(self) -> Iterator[None]:
         """Says that the scheduler is gone, whatever Dask calls that."""
         from distributed.comm import CommClosedError
 
@@ -201,7 +201,7 @@ def _result(future: Any) -> Any:  # noqa: ANN401 - Dask's
 
     try:
         return future.result()
-    except (CancelledError, KilledWorker, OSError):  # `_reached` and `_event` know these
+    except (CancelledError, KilledWorker, OSError):  # `_scheduler_errors` and `_event` know these
         raise
     except Exception as error:  # noqa: BLE001 - whatever unpickling and importing raise
         reason = next(iter(str(error).splitlines()), "no message")

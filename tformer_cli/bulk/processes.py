@@ -159,7 +159,7 @@ class _Processes:
                 elif worker.number is None:
                     self._count_failed_start(worker)
                 else:
-                    yield self._lost(worker, deaths, waiting)
+                    yield self._requeue_shard(worker, deaths, waiting)
         finally:
             self.stop()
 
@@ -182,7 +182,7 @@ class _Processes:
                 worker.number = waiting.popleft()
                 worker.tell({"task": tasks[worker.number].as_json()})
 
-    def _lost(self, worker: _Worker, deaths: Counter[int], waiting: deque[int]) -> Event:
+    def _requeue_shard(self, worker: _Worker, deaths: Counter[int], waiting: deque[int]) -> Event:
         """Gives the shard of a process that has died to another, unless several have."""
         self._workers.remove(worker)
         number = worker.number

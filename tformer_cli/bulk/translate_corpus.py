@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
-from tformer_cli.bulk.line_files import unpacked, unpacked_path
+from tformer_cli.bulk.line_files import unpack_source, unpacked_path
 from tformer_cli.bulk.plan import CorpusPlan, check_sources, plan_corpus
 from tformer_cli.bulk.processes import LocalProcesses
 from tformer_cli.bulk.shards import LINE_KINDS, Shard, Task
@@ -155,7 +155,7 @@ def translate_corpus(
     A directory that an earlier run has begun with the same model, sources and options is continued.
     """
     bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
-    with _prepared(model, given, output, bulk, options) as (running, plan, origin):
+    with _prepare_run(model, given, output, bulk, options) as (running, plan, origin):
         files = [shard.file for shard in plan.shards]
         with corpus_directory(output, _about(plan), origin, files) as directory:
             for name in directory.damaged:
@@ -187,14 +187,18 @@ def preview_corpus(
 
     For arguments and errors see `translate_corpus`.
     """
-    with _prepared(model, given, output, bulk or BulkOptions(), options) as (running, plan, origin):
+    with _prepare_run(model, given, output, bulk or BulkOptions(), options) as (
+        running,
+        plan,
+        origin,
+    ):
         files = [shard.file for shard in plan.shards]
         totals = _totals(begun_corpus(output, _about(plan), origin, files))
         return CorpusReport(plan=plan, counts=totals, begun=totals["lines"], facts=running.facts)
 
 
 @contextmanager
-def _prepared(
+def _prepare_run(
     model: Path | str,
     given: GivenCorpus,
     output: Path,
@@ -291,7 +295,7 @@ def _tasks(
     left = [number for number in range(len(plan.shards)) if number not in directory.done]
     needed = sorted({plan.shards[number].source for number in left})  # those done need no copy
     sources = {
-        number: unpacked(plan.sources[number], directory.path, number)
+        number: unpack_source(plan.sources[number], directory.path, number)
         if plan.sources[number].kind in LINE_KINDS
         else plan.sources[number]
         for number in needed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli import errors
-from tformer_cli.bulk.line_files import header_of, read_rows, written
+from tformer_cli.bulk.line_files import header_of, read_rows, write_row
 from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
@@ -51,14 +51,14 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         "options": named,
         "glossary": terms,
     }
-    return json.dumps(about, sort_keys=True)  # `_opened` keeps the model of an equal text
+    return json.dumps(about, sort_keys=True)  # `_open_translator` keeps the model of an equal text
 
 
 def describe(opening: str) -> dict[str, Any]:
     """Opens the model and says where and how it computes, or what is wrong."""
     try:
         with _one_at_a_time:
-            opened, notes = _opened(opening)
+            opened, notes = _open_translator(opening)
     except Exception as error:  # noqa: BLE001 - whatever it is, the asking process says it
         return _failure(error)
     facts = {"place": opened.place, "precision": opened.precision, "engine": opened.engine}
@@ -102,7 +102,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _opened(opening: str) -> tuple[Opened, list[str]]:
+def _open_translator(opening: str) -> tuple[Opened, list[str]]:
     about = json.loads(opening)
     if about["version"] != __version__:
         raise UsageError(
@@ -155,7 +155,7 @@ class _Buffers:
 
 
 def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> ShardFacts:
-    opened, _ = _opened(opening)
+    opened, _ = _open_translator(opening)
     terms = [Term(*term) for term in json.loads(opening)["glossary"]]
     buffers, read = _Buffers(opened.translator, terms, advance), LineCounts()
     directory, name = Path(task.directory), task.source.name
@@ -197,7 +197,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
             buffers.counts.lines -= len(lines) - len(buffer)  # a row counts once
             for row in buffer:
                 found = list(islice(translated, len(row.lines[::2])))
-                line = without_surrogates(written(row, found, kind, task.fields))
+                line = without_surrogates(write_row(row, found, kind, task.fields))
                 file.write(line.encode() + b"\n")
             first += len(buffer)
 

@@ -98,7 +98,7 @@ class ModelAnswers:
         for buffer in translator.buffers(terms, BUFFER_LINES):
             asked = list(islice(left, len(buffer)))
             if self._doubter is not None:
-                buffer = self._doubter.doubted(buffer)
+                buffer = self._doubter.add_doubts(buffer)
             pairs = list(zip(buffer, asked, strict=True))
             links = self._links([one for one, request in pairs if request.needs_links])
             for one, request in pairs:

@@ -91,7 +91,7 @@ class DataReport:
         return {
             "corpus": self.corpora[example.corpus],
             "line": example.record.number,
-            **self.facts.kind.named(example.record.pair),
+            **self.facts.kind.sides_by_name(example.record.pair),
             "why": example.found[name],
         }
 
@@ -236,7 +236,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     for example in count.examples:
         # each corpus of a recipe counts its own lines
         where = f"{report.corpora[example.corpus]}, " if len(report.corpora) > 1 else ""
-        texts = kind.named(example.record.pair).items()
+        texts = kind.sides_by_name(example.record.pair).items()
         sentences.append(
             Sentence(
                 heading=f"{where}line {example.record.number:,}: {_shorten(example.found[name])}",

@@ -176,7 +176,7 @@ def report_text(summary: dict[str, Any]) -> bytes:
 
 
 def _dropped_line(example: Judged, given: GivenData) -> bytes:
-    pair = given.kind.named(example.record.pair)
+    pair = given.kind.sides_by_name(example.record.pair)
     record = {"line": example.record.number, "checks": example.found, **pair}
     corpus = given.data.train[0]
     # so that a dropped example can be taken back as it was

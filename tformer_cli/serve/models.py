@@ -89,7 +89,7 @@ class Service:
         refused, for it takes seconds and half a gigabyte to import. Models that only it computes
         are computed by it all the same.
         """
-        from tformer_cli.kinds.opening import resolved
+        from tformer_cli.kinds.opening import resolve_directory
 
         self._memory, self._pivot = memory, pivot
         self._threads, self._tell = threads, tell
@@ -101,7 +101,7 @@ class Service:
         self._models: dict[str, ServedModel] = {}
         n_threads = threads or _usual_threads()
         for name, given in models.items():
-            path = resolved(given, OpeningSettings(tell=tell))
+            path = resolve_directory(given, OpeningSettings(tell=tell))
             model = self._models[name] = ServedModel(name, path, read_config(path))
             model.engine = Engine(
                 open_model=partial(self._open, model),

@@ -159,7 +159,7 @@ def choose_recipe(
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
-    begun = None if fresh or not any(map(has_run, runs)) else _begun(own, run)
+    begun = None if fresh or not any(map(has_run, runs)) else _read_begun_recipe(own, run)
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
         raise _another_file(run / CHOSEN)
@@ -240,7 +240,7 @@ def test_corpus(own: OwnText, run: Path) -> CorpusConfig:
     return CorpusConfig(tsv=names[0])
 
 
-def _begun(own: OwnText, run: Path) -> str:
+def _read_begun_recipe(own: OwnText, run: Path) -> str:
     """The recipe of a run that has begun on these files."""
     text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
     if not text:

@@ -136,7 +136,7 @@ class BestModelPublisher:
         if self._validator is None:
             return None
         try:
-            with self._adapters.entered():
+            with self._adapters.merge_adapters():
                 record = self._validator.validate(
                     self._model, sample=len(state.validations), before_batch=stop.check
                 )

@@ -8,7 +8,7 @@ from tests.inspect.conftest import LAYOUT, blank_record, made_record
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
 from tformer_cli.inspect.views.heads import record_blocks
-from tformer_cli.show.terminal import room_of, show_blocks, shown
+from tformer_cli.show.terminal import room_of, show_blocks, show_text
 
 CROSS = HeadId("cross", 1, 0)
 
@@ -69,7 +69,7 @@ def test_wide_and_right_to_left_labels_leave_the_columns_in_place(encoding):
     source, target = ("The", "漢字漢字", "שלום", "e\u0301te\u0301", "x"), ("yy", "مرحب")
     # the same map with Latin labels of as many cells
     latin = [
-        tuple("a" * cell_len(shown(label, is_ascii=encoding == "ascii")) for label in side)
+        tuple("a" * cell_len(show_text(label, is_ascii=encoding == "ascii")) for label in side)
         for side in (source, target)
     ]
     ours, theirs = (

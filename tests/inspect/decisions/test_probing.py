@@ -99,7 +99,7 @@ def check_all(ours, theirs, decisions, inputs):
         expected = [theirs.d(inputs[0], at[0], [edit]) - before for edit in edits]
         assert effects.tolist() == pytest.approx(expected, abs=1e-5)
     for place, module in theirs.feeds.items():
-        zero = torch.zeros_like(first.values.fed(place))[None]
+        zero = torch.zeros_like(first.values.feed_forward_output(place))[None]
         hook = partial(replaced_output, zero)
         expected = theirs.d(inputs[0], at[0], [(module, False, hook)]) - before
         assert first.with_fed(place, zero).item() == pytest.approx(expected, abs=1e-5)

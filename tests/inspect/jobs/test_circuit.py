@@ -101,7 +101,11 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
     # One of labels has no French word to decide for
     named = [replace(pair, target="good", foil="bad", line=n) for n, pair in enumerate(PAIRS, 1)]
     bad = replace(named[0], target="godo", line=99)
-    pairs = [bad, *named, *(replace(pair.turned(), target="good", foil="bad") for pair in named)]
+    pairs = [
+        bad,
+        *named,
+        *(replace(pair.swap_sides(), target="good", foil="bad") for pair in named),
+    ]
     settings = CircuitOptions(draw=99)
     models = [zoo["translate"], zoo["bert_classifier"]]
     record = inspect_circuit(models, pairs, name="table", settings=settings)

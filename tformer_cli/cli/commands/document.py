@@ -75,7 +75,7 @@ def chosen_document(
     if named_format is not None:
         if texts and (files.input_file is not None or named is None):
             raise UsageError("--document: takes one file; name it once, or omit it for stdin")
-        return _checked(file, format_named(named_format), files.output)
+        return _check_names(file, format_named(named_format), files.output)
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
     if texts and files.input_file is None:
@@ -84,13 +84,13 @@ def chosen_document(
     if reads_records and found is not None and found.extensions[0] in TABLES:
         return None
     if found is not None and (found.name != _PLAIN_TEXT or files.input_file is None):
-        return _checked(file, found, files.output)
+        return _check_names(file, found, files.output)
     if PurePath(files.output).suffix.lower() in REFUSED:
         raise UsageError(f"--output: {files.output}: cannot be written; name a file of text")
     return None
 
 
-def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
+def _check_names(file: str, chosen: Format, output: str) -> ChosenDocument:
     """Refuses names under which other programs would take the bytes for what they are not."""
     if program := COMPRESSORS.get(PurePath(file).suffix.casefold()):
         raise UsageError(
@@ -148,7 +148,7 @@ def translate_document(
             doubter = _open_doubter(opened)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
-        made = _translated(document, settings, answers, protects=protects, quiet=is_hidden)
+        made = _translate_document(document, settings, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))
         summary = made.summary
         summary.skipped.update(document.skipped)
@@ -211,7 +211,7 @@ def _check_longest(document: "Document", name: str) -> None:
         )
 
 
-def _translated(
+def _translate_document(
     document: "Document",
     settings: "ReadSettings",
     answers: "ModelAnswers",

@@ -264,7 +264,7 @@ class FormatOptions:
             doubter = Doubter(opened.directory)
             if different := doubter.difference(opened, opened.translator):
                 warn(different)
-            arguments["correct"] = doubter.doubted
+            arguments["correct"] = doubter.add_doubts
             arguments["translator"] = opened.translator.listening(doubter.heads)
         if self.alignments is None:
             return arguments
@@ -469,10 +469,10 @@ def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.files.cache import given_name
     from tformer_cli.foreign.known_models import languages_of as languages_named
-    from tformer_cli.kinds.opening import resolved
+    from tformer_cli.kinds.opening import resolve_directory
     from tformer_cli.text.language_codes import label_of
 
-    path = resolved(model, options)
+    path = resolve_directory(model, options)
     config = read_config(path)
     name = given_name(path)  # a pair, for a model of many languages
     named = (languages_named(name) if name else None) or ("", "")
@@ -491,11 +491,11 @@ def without_labels(model: Path, options: TranslatorOptions) -> TranslatorOptions
     if not any(codes):
         return options
     from tformer_cli.artifacts.config_file import read_config
-    from tformer_cli.kinds.opening import resolved
+    from tformer_cli.kinds.opening import resolve_directory
     from tformer_cli.text.language_codes import is_same_language
     from tformer_cli.text.tokenizer import read_tokenizer
 
-    path = resolved(model, options)
+    path = resolve_directory(model, options)
     config, chosen = read_config(path), list[str | None]()
     for side, code, own, has_tokens in zip(
         ("source", "target"),
@@ -616,7 +616,7 @@ def translate(
             },
         )
 
-        def marked() -> "Iterator[list[str]]":
+        def mark_buffers() -> "Iterator[list[str]]":
             for buffer in buffers:
                 yield buffer
                 # Only now is the buffer written: what is marked is not translated again
@@ -625,7 +625,7 @@ def translate(
 
         seconds = write_lines(
             stream,
-            marked(),
+            mark_buffers(),
             counts,
             output=files.output,
             total=lambda: len(chosen) or files.count(text),

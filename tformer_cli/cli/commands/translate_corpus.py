@@ -92,7 +92,7 @@ class CorpusOptions:
         metavar="I/N",
     )
 
-    def given(self, sources: list[str]) -> "GivenCorpus":
+    def read_corpus(self, sources: list[str]) -> "GivenCorpus":
         """The same for the workflow."""
         from tformer_cli.bulk.plan import GivenCorpus
         from tformer_cli.bulk.shards import Fields
@@ -214,7 +214,7 @@ def translate_corpus(
         translate_corpus,
     )
 
-    corpora = corpus.given(sources)
+    corpora = corpus.read_corpus(sources)
     settings: dict[str, Any] = {
         **options.settings, "tell": partial(note, quiet=quiet),
         **ensemble.arguments(), **constraints.arguments(), **decoding,

@@ -128,7 +128,7 @@ def what(draft: Draft) -> Phrase:
     )
 
 
-COMMANDS = Pool(lexicon.named(
+COMMANDS = Pool(lexicon.find_verbs(
     "open close look read wash clean buy watch follow wait help prepare eat drink listen write "
     "choose hide push repair paint touch sell cut fill visit carry feed invite avoid count "
     "protect finish pull drive wear taste explore photograph thank"
@@ -173,7 +173,7 @@ CONSTRUCTIONS = Pool(
         (several.circumstance, "."), (several.dated_family, "."),
         (several.reported_family, "."), (several.opinion, "."), (several.subject_relative, "."),
         (several.object_relative, "."), (single.giving, "."), (single.travel, "."),
-        (single.controlled, "."), (descriptions.existence, "."), (descriptions.possession, "."),
+        (single.control, "."), (descriptions.existence, "."), (descriptions.possession, "."),
         (several.contrast, "."), (several.joined_subjects, "."), (several.joined_objects, "."),
         (descriptions.comparison, "."), (single.passive, "."), (single.taking, "."),
         (descriptions.weather, "."), (yes_no, "?"), (adverbial, "?"),
