@@ -104,16 +104,18 @@ def dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", module)
     monkeypatch.setitem(sys.modules, "distributed.comm", comm)
     opened = {"place": "cpu", "precision": "float32", "engine": "tformer", "notes": []}
-    asked = []
-    monkeypatch.setattr(cluster, "describe", lambda opening: asked.append(opening) or opened)
+    requests = []
+    monkeypatch.setattr(cluster, "describe", lambda opening: requests.append(opening) or opened)
     monkeypatch.setattr(
-        cluster, "translate_shard", lambda opening, task: asked.append(opening) or {"sha256": "5"}
+        cluster,
+        "translate_shard",
+        lambda opening, task: requests.append(opening) or {"sha256": "5"},
     )
 
     def make(failures=(), address="node1:8786", **more):
         client = StandIn(failures)
         module.Client, module.as_completed = client, client.as_completed
-        client.asked = asked
+        client.asked = requests
         return client, DaskCluster(address, **more)
 
     return make
@@ -132,14 +134,14 @@ def run(engine, n_shards=3):
 
 
 def test_shards_are_submitted_a_few_ahead_and_all_open_the_model_alike(dask):
-    told = []
-    client, engine = dask(tell=told.append)
+    notes = []
+    client, engine = dask(tell=notes.append)
     events = run(engine, 30)
     assert Counter(event.number for event in events) == Counter(range(30))
     assert {(event.kind, event.worker) for event in events} == {("done", "w1")}
     assert client.most == cluster.SHARDS_AHEAD
     assert client.address == "tcp://node1:8786"
-    assert told == ["tcp://node1:8786 has no worker; waiting for one"]
+    assert notes == ["tcp://node1:8786 has no worker; waiting for one"]
     first, *others = (json.loads(opening)["options"] for opening in client.asked)
     assert first == {"threads": 2}
     assert all(
@@ -198,7 +200,7 @@ def test_options_that_exclude_each_other(model, tmp_path, monkeypatch):
     text = tmp_path / "in.txt"
     text.write_text("A man\n")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    for options, told in (
+    for options, message in (
         (["--cluster", "a:1"], "--cluster: needs the package distributed; pip install 'tformer[cl"),
         (["--cluster", "a:1", "--workers", "2"], "--workers: are processes of this machine"),
         (["--tls-ca", str(text)], "--tls-ca: is for a cluster; add --cluster"),
@@ -206,10 +208,10 @@ def test_options_that_exclude_each_other(model, tmp_path, monkeypatch):
         (["--cluster", "a:1", "--tls-cert", str(tmp_path / "no")], "no: no such file"),
     ):
         arguments = [str(model), str(text), "-o", str(tmp_path / "out"), *options]
-        done = CliRunner().invoke(app, ["translate-corpus", *arguments])
-        assert done.exit_code == 2, options
-        assert told in done.stderr
-        assert done.stderr.count("\n") == 1
+        result = CliRunner().invoke(app, ["translate-corpus", *arguments])
+        assert result.exit_code == 2, options
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 @pytest.fixture
@@ -260,17 +262,17 @@ class Processes:
 
 @pytest.fixture
 def processes(python, tmp_path):
-    with started(python, tmp_path) as found:
-        yield found
+    with started(python, tmp_path) as running:
+        yield running
 
 
 @contextmanager
 def started(python, folder, tls=()):
-    found = Processes(python, folder, tls)
+    local = Processes(python, folder, tls)
     try:
-        yield found
+        yield local
     finally:
-        for process in found.running:
+        for process in local.running:
             process.kill()
             process.communicate()
 

@@ -129,12 +129,12 @@ def openings(monkeypatch):
     """What stands for the processes says that it is on a machine with three GPUs."""
 
     class Worker(processes._Worker):
-        def __init__(self, name, opening, threads, heard):
+        def __init__(self, name, opening, threads, queue):
             self.name, self.number, self.options = name, None, json.loads(opening)["options"]
             self.device = self.options.get("device", "auto")
             place = self.device if "cuda" in self.device else "cuda"
             facts = {"place": place, "precision": "bfloat16", "n_gpus": 3}
-            heard.put((self, {"ready": facts}))
+            queue.put((self, {"ready": facts}))
 
         def close(self):
             pass
@@ -179,7 +179,7 @@ def test_gpus_are_counted_where_the_model_is_open(monkeypatch):
 
 def test_threads_are_those_asked_for_or_the_processors_divided(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    found = [
+    messages = [
         (engine._n_workers, engine._threads)
         for engine in (
             LocalProcesses(),
@@ -189,4 +189,4 @@ def test_threads_are_those_asked_for_or_the_processors_divided(monkeypatch):
             LocalProcesses(2, 1),
         )
     ]
-    assert found == [(8, 1), (2, 4), (3, 2), (16, 1), (2, 1)]
+    assert messages == [(8, 1), (2, 4), (3, 2), (16, 1), (2, 1)]

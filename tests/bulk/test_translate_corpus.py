@@ -65,11 +65,11 @@ class InThisProcess:
 
 
 def run(model, sources, output, workers=None, *, lines_per_shard=4, bulk=None, **options):
-    given = {"kind", "fields", "split", "part"} & options.keys()
+    names = {"kind", "fields", "split", "part"} & options.keys()
     corpus = GivenCorpus(
         sources=[str(source) for source in sources],
         lines_per_shard=lines_per_shard,
-        **{name: options.pop(name) for name in given},
+        **{name: options.pop(name) for name in names},
     )
     workers = workers or InThisProcess()
     bulk = BulkOptions(workers=workers, **(bulk or {}))
@@ -151,22 +151,22 @@ def test_an_interrupted_corpus_is_continued_and_ends_with_the_same_bytes(model, 
     for n_more in (1, 1):
         with pytest.raises(KeyboardInterrupt):
             run(model, [text], tmp_path / "out", InThisProcess(stop_after=n_more))
-    told, workers = [], InThisProcess()
-    report = run(model, [text], tmp_path / "out", workers, tell=told.append)
+    notes, workers = [], InThisProcess()
+    report = run(model, [text], tmp_path / "out", workers, tell=notes.append)
     assert workers.translated == [0]
     assert report.begun == 8
-    assert f"{tmp_path / 'out'}: 8 of 12 lines done; resuming after them" in told
+    assert f"{tmp_path / 'out'}: 8 of 12 lines done; resuming after them" in notes
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     # once more: nothing is left to do; a damaged shard is done again
     workers = InThisProcess()
     run(model, [text], tmp_path / "out", workers)
     assert workers.translated == []
     (tmp_path / "out" / "part-00001.txt").write_bytes(b"x")
-    run(model, [text], tmp_path / "out", workers, tell=told.append)
+    run(model, [text], tmp_path / "out", workers, tell=notes.append)
     assert workers.translated == [1]
     assert (
         f"{tmp_path / 'out' / 'part-00001.txt'}: is missing or damaged; it is translated again"
-        in told
+        in notes
     )
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
@@ -215,13 +215,13 @@ def test_records_keep_their_fields(model, expected, tmp_path):
     path.write_text("".join(json.dumps(record) + "\n" for record in records) + "\n")
     fields = Fields(source="text.en", translation="text_fr", score="score")
     run(model, [path], tmp_path / "out", fields=fields)
-    found = [json.loads(line) for line in joined(tmp_path / "out").splitlines()]
-    assert len(found) == len(LINES) + 1
-    for record, given, translation in zip(found, records, expected, strict=False):
+    rows = [json.loads(line) for line in joined(tmp_path / "out").splitlines()]
+    assert len(rows) == len(LINES) + 1
+    for record, source, translation in zip(rows, records, expected, strict=False):
         assert isinstance(record.pop("score"), float)
         assert record.pop("text_fr") == translation
-        assert record == given
-    assert (found[-1]["text.en"], found[-1]["text_fr"]) == ("", "")  # of a blank line
+        assert record == source
+    assert (rows[-1]["text.en"], rows[-1]["text_fr"]) == ("", "")  # of a blank line
 
 
 def test_a_null_of_records_has_the_translation_null(model, tmp_path):
@@ -249,12 +249,12 @@ def test_tables_of_tabs_get_a_column(model, expected, tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("".join(f"{number}\t{line}\tz\n" for number, line in enumerate(lines)))
     run(model, [path], tmp_path / "out", fields=Fields(source="2"))
-    found = [line.split("\t") for line in joined(tmp_path / "out").decode().split("\n")[:-1]]
-    assert [row[:3] for row in found] == [
+    rows = [line.split("\t") for line in joined(tmp_path / "out").decode().split("\n")[:-1]]
+    assert [row[:3] for row in rows] == [
         [str(number), line, "z"] for number, line in enumerate(lines)
     ]
     kept = [place for place, line in enumerate(LINES) if "\u2028" not in line]
-    assert [found[place][3] for place in kept] == [expected[place] for place in kept]
+    assert [rows[place][3] for place in kept] == [expected[place] for place in kept]
 
 
 @pytest.mark.parametrize(("field", "score"), [("text", ""), ("both.en", "score")])
@@ -274,12 +274,12 @@ def test_parquet_keeps_its_columns_over_any_row_groups(model, expected, tmp_path
     )  # fmt: skip
     parts = sorted((tmp_path / "out").glob("part-*.parquet"))
     assert [pq.read_metadata(part).num_rows for part in parts] == [4, 4, 4]
-    found = pa.concat_tables(pq.read_table(part) for part in parts)
-    assert found.select(table.column_names).equals(table)
-    assert found["fr"].to_pylist() == [*expected[:4], None, *expected[4:]]
-    assert found.column_names == ["id", "text", "both", "fr", *([score] if score else [])]
+    whole = pa.concat_tables(pq.read_table(part) for part in parts)
+    assert whole.select(table.column_names).equals(table)
+    assert whole["fr"].to_pylist() == [*expected[:4], None, *expected[4:]]
+    assert whole.column_names == ["id", "text", "both", "fr", *([score] if score else [])]
     if score:
-        assert found[score].null_count == 1
+        assert whole[score].null_count == 1
 
 
 def test_datasets_keep_their_features_and_become_parquet(model, expected, tmp_path):
@@ -299,15 +299,15 @@ def test_datasets_keep_their_features_and_become_parquet(model, expected, tmp_pa
     ):
         output = tmp_path / f"out-{source.name}-{n_rows}"
         run(model, [source], output, fields=fields, **options)
-        found = datasets.Dataset.from_parquet(
+        dataset = datasets.Dataset.from_parquet(
             [str(part) for part in sorted(output.glob("part-*"))],
             cache_dir=str(tmp_path / "cache"),
         )
-        assert found.features == {
+        assert dataset.features == {
             **features, "translation": datasets.Value("string"), "score": datasets.Value("float64")
         }  # fmt: skip
-        assert found["translation"][:] == expected[:n_rows]
-        assert found["text"][:] == LINES[:n_rows]
+        assert dataset["translation"][:] == expected[:n_rows]
+        assert dataset["text"][:] == LINES[:n_rows]
 
 
 def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_path):
@@ -338,9 +338,9 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
         "e.tsv, line 2: has 1 column, but column 2 is asked for"
     )
-    for ragged, found in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
+    for ragged, columns in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
         assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (
-            f"e.tsv, line 2: has {found}, but the lines before it have 2; correct the line; "
+            f"e.tsv, line 2: has {columns}, but the lines before it have 2; correct the line; "
             "columns are split at tabs"
         )
     assert refused("f.tsv", b"a\n", fields=Fields(source="x")) == (
@@ -349,9 +349,9 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert "cannot be read as Parquet" in refused("g.parquet", b"PAR1 no")
     assert "is damaged or not a compressed file" in refused("h.gz", gzip.compress(b"abc" * 99)[:-9])
     assert "gzip" in refused("i.txt", gzip.compress(b"abc"))
-    for column, told in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
+    for column, message in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
         pq.write_table(pa.table({"id": [1], "t": ["a"]}), tmp_path / "t.parquet")
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             run(model, [tmp_path / "t.parquet"], tmp_path / "out", fields=Fields(source=column))
     with pytest.raises(DataError, match="no such file"):
         run(model, [tmp_path / "none.txt"], tmp_path / "out")
@@ -363,7 +363,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("kind", "fields", "message"),
     [
         ("text", {"source": "2"}, "--source-field: files of text have no fields; omit it"),
         ("text", {"translation": "fr"}, "--target-field: files of text have no fields; omit it"),
@@ -374,8 +374,8 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         ("dataset", {"score": "a.s"}, '--score-field: "a.s" would lie in another field'),
     ],
 )
-def test_fields_without_effect_are_refused(model, text, tmp_path, kind, fields, told):
-    with pytest.raises(UsageError, match=f"^{told}"):
+def test_fields_without_effect_are_refused(model, text, tmp_path, kind, fields, message):
+    with pytest.raises(UsageError, match=f"^{message}"):
         run(model, [text], tmp_path / "out", kind=kind, fields=Fields(**fields))
     assert not (tmp_path / "out").exists()
 
@@ -393,10 +393,10 @@ def test_text_that_is_no_unicode_is_translated_as_by_translate(model, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"source": "A man \\ud800 sleeps", "x": "\\udfff"}\n')
     run(model, [path], tmp_path / "out")
-    (found,) = map(json.loads, joined(tmp_path / "out").splitlines())
-    assert (found["source"], found["x"]) == ("A man \ud800 sleeps", "\udfff"), "as they were"
+    (record,) = map(json.loads, joined(tmp_path / "out").splitlines())
+    assert (record["source"], record["x"]) == ("A man \ud800 sleeps", "\udfff"), "as they were"
     (expected,) = translate_lines(model, ["A man \ufffd sleeps"], **FIXED)
-    assert found["translation"] == expected.text
+    assert record["translation"] == expected.text
 
 
 def test_an_error_of_a_line_names_its_file(model, text, tmp_path):
@@ -428,15 +428,15 @@ def test_shards_that_are_given_up_are_named_and_the_others_are_there(model, text
 
 
 def test_a_preview_writes_nothing(model, text, tmp_path):
-    given = GivenCorpus(sources=[str(text)], lines_per_shard=5)
+    corpus = GivenCorpus(sources=[str(text)], lines_per_shard=5)
     bulk = BulkOptions(workers=InThisProcess())
-    report = preview_corpus(model, given, tmp_path / "out", bulk, **FIXED)
+    report = preview_corpus(model, corpus, tmp_path / "out", bulk, **FIXED)
     assert (report.plan.rows, len(report.plan.shards), report.begun) == (12, 3, 0)
     assert not (tmp_path / "out").exists()
     with pytest.raises(KeyboardInterrupt):
         run(model, [text], tmp_path / "out", InThisProcess(stop_after=1), lines_per_shard=5)
     before = files(tmp_path / "out")
-    assert preview_corpus(model, given, tmp_path / "out", bulk, **FIXED).begun == 2
+    assert preview_corpus(model, corpus, tmp_path / "out", bulk, **FIXED).begun == 2
     assert files(tmp_path / "out") == before
 
 
@@ -456,10 +456,10 @@ def test_a_table_or_part_without_rows_keeps_its_columns(model, tmp_path, kind, n
     datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "in.parquet")
     fields = Fields(score="s")
     run(model, [tmp_path / "in.parquet"], tmp_path / "out", kind=kind, fields=fields, part=(0, 2))
-    found = pq.read_table(tmp_path / "out" / "part-00000.parquet")
-    assert found.num_rows == 0
-    assert found.schema.names == ["source", "n", "translation", "s"]
-    assert datasets.Features.from_arrow_schema(found.schema) == {
+    table = pq.read_table(tmp_path / "out" / "part-00000.parquet")
+    assert table.num_rows == 0
+    assert table.schema.names == ["source", "n", "translation", "s"]
+    assert datasets.Features.from_arrow_schema(table.schema) == {
         **features, "translation": datasets.Value("string"), "s": datasets.Value("float64")
     }  # fmt: skip
 
@@ -498,11 +498,11 @@ def test_joined_parts_are_the_whole(model, text, tmp_path, count):
 def test_parts_of_tables_are_rows(model, tmp_path):
     table = pa.table({"source": LINES, "n": range(len(LINES))})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=3)
-    found = []
+    tables = []
     for index in range(3):
         run(model, [tmp_path / "in.parquet"], tmp_path / f"{index}", part=(index, 3))
-        found += [pq.read_table(part) for part in sorted((tmp_path / f"{index}").glob("part-*"))]
-    assert pa.concat_tables(found).select(["source", "n"]).equals(table)
+        tables += [pq.read_table(part) for part in sorted((tmp_path / f"{index}").glob("part-*"))]
+    assert pa.concat_tables(tables).select(["source", "n"]).equals(table)
 
 
 def csv_of(text, *, line_end, mark=""):
@@ -525,13 +525,13 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     assert report.counts["lines"] == 4
     parts = sorted((tmp_path / "out").glob("part-*"))
     assert [part.name for part in parts] == ["part-00000.csv", "part-00001.csv"]
-    made = [part.read_bytes().decode() for part in parts]
+    contents = [part.read_bytes().decode() for part in parts]
     head = f'{mark}id;"comment";x;fr;score{line_end}'
-    assert [part[: len(head)] for part in made] == [head, head]
+    assert [part[: len(head)] for part in contents] == [head, head]
     row = f'007;"{LINES[0]}; 1.50";"a{line_end}b";'
-    assert made[0].startswith(f"{head}{row}")
-    assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", made[0][made[0].index("8;;") :])
-    assert f"{line_end}{line_end}8;" in made[0], "a line without cells stays one"
+    assert contents[0].startswith(f"{head}{row}")
+    assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", contents[0][contents[0].index("8;;") :])
+    assert f"{line_end}{line_end}8;" in contents[0], "a line without cells stays one"
     frame = pd.concat(
         pd.read_csv(part, sep=";", dtype=str, keep_default_na=False) for part in parts
     )
@@ -558,8 +558,8 @@ def test_a_column_without_a_name(model, tmp_path):
     frame = pd.DataFrame({"source": [LINES[0], LINES[4]]})
     frame.to_csv(tmp_path / "in.csv")
     run(model, [tmp_path / "in.csv"], tmp_path / "out")
-    made = pd.read_csv(tmp_path / "out/part-00000.csv", index_col=0)
-    assert made[["source"]].equals(frame)
+    translated = pd.read_csv(tmp_path / "out/part-00000.csv", index_col=0)
+    assert translated[["source"]].equals(frame)
 
 
 def test_line_ends_in_cells_of_csv_stay(model, tmp_path):

@@ -63,9 +63,9 @@ class CsvHead:
             for cell in cells
         ]
         if len(texts) != len(self.names) and not all(map(is_blank, texts)):
-            found, expected = count_of(len(texts), "cell"), len(self.names)
+            n_cells, expected = count_of(len(texts), "cell"), len(self.names)
             raise DataError(
-                f"{self.name}, row {number}: has {found}, but the header has {expected}; correct "
+                f"{self.name}, row {number}: has {n_cells}, but the header has {expected}; correct "
                 "the row"
             )
         return texts

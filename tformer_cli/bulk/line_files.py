@@ -83,10 +83,10 @@ def scan_lines(
             digest.update(line)
             offset += len(line)
     progress(number)
-    found = Source(
+    scanned = Source(
         kind=kind, name=name, path=str(path), rows=number, content=digest.hexdigest(), state=state
     )
-    return found, starts
+    return scanned, starts
 
 
 def unpack_source(source: Source, directory: Path, number: int) -> Source:
@@ -194,9 +194,9 @@ def _row_reader(
             fault = f"the lines before it have {n_columns}; correct the line"
         else:
             return Row(text=cells[column - 1], kept=line)
-        found = count_of(len(cells), "column")
+        width = count_of(len(cells), "column")
         raise DataError(
-            f"{name}, line {number + 1}: has {found}, but {fault}; columns are split at tabs"
+            f"{name}, line {number + 1}: has {width}, but {fault}; columns are split at tabs"
         )
 
     return read_cells

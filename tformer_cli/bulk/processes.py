@@ -59,7 +59,7 @@ class _Worker:
     """A process, and the shard that it translates."""
 
     def __init__(
-        self, name: str, opening: str, threads: int, heard: SimpleQueue[tuple[_Worker, Any]]
+        self, name: str, opening: str, threads: int, queue: SimpleQueue[tuple[_Worker, Any]]
     ) -> None:
         self.name = name
         self.device = str(json.loads(opening)["options"].get("device", "auto"))
@@ -75,7 +75,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             env={**own, **os.environ, "PYTHONPATH": path},  # what a user has set stays
         )
-        self._listener = threading.Thread(target=self._listen, args=(heard,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(queue,), daemon=True)
         self._listener.start()
         self.tell({"opening": opening})
 
@@ -107,13 +107,13 @@ class _Worker:
         memory = "; memory may be short" if -status == signal.SIGKILL else ""
         return f"{name.lower()}{memory}"
 
-    def _listen(self, heard: SimpleQueue[tuple[_Worker, Any]]) -> None:
+    def _listen(self, queue: SimpleQueue[tuple[_Worker, Any]]) -> None:
         assert self.process.stdout is not None  # noqa: S101 - for mypy
         with self.process.stdout as answers:
             for line in answers:
                 if line.endswith(b"\n"):  # a kill may cut the last one off
-                    heard.put((self, json.loads(line)))
-        heard.put((self, None))
+                    queue.put((self, json.loads(line)))
+        queue.put((self, None))
 
 
 class _Processes:
@@ -127,7 +127,7 @@ class _Processes:
         self._opening = opening
         self._threads = threads
         self._workers: list[_Worker] = []
-        self._heard: SimpleQueue[tuple[_Worker, Any]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[_Worker, Any]] = SimpleQueue()
         self._names = map(str, count(1))
         self._n_failed_starts = 0
 
@@ -135,7 +135,7 @@ class _Processes:
         """Has a first process open the model."""
         while not self.facts:
             self._start_one()
-            worker, message = self._heard.get()
+            worker, message = self._answers.get()
             if message is None:
                 self._count_failed_start(worker)
             else:
@@ -153,7 +153,7 @@ class _Processes:
             yield from (Event(kind="ready", worker=worker.name) for worker in self._workers)
             while waiting or any(worker.number is not None for worker in self._workers):
                 self._employ(waiting, by_number)
-                worker, message = self._heard.get()
+                worker, message = self._answers.get()
                 if message is not None:
                     yield self._event(worker, message)
                 elif worker.number is None:
@@ -202,7 +202,7 @@ class _Processes:
             about["options"]["device"] = min(self.devices, key=lambda device: used[device])
             about["options"]["precision"] = self.facts["precision"]  # one "auto" for all
             opening = json.dumps(about)
-        self._workers.append(_Worker(next(self._names), opening, self._threads, self._heard))
+        self._workers.append(_Worker(next(self._names), opening, self._threads, self._answers))
 
     def _ready(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any]:
         facts: dict[str, Any] = message["ready"]

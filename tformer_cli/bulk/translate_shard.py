@@ -179,8 +179,8 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    known = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
-    counts = {**known, "not_utf8": read.not_utf8}
+    totals = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
+    counts = {**totals, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 
 
@@ -196,8 +196,8 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
             translated = iter(buffers.translate(texts, first, demands))
             buffers.counts.lines -= len(lines) - len(buffer)  # a row counts once
             for row in buffer:
-                found = list(islice(translated, len(row.lines[::2])))
-                line = without_surrogates(write_row(row, found, kind, task.fields))
+                translations = list(islice(translated, len(row.lines[::2])))
+                line = without_surrogates(write_row(row, translations, kind, task.fields))
                 file.write(line.encode() + b"\n")
             first += len(buffer)
 
@@ -205,7 +205,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
 def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
     from tformer_cli.bulk import tables
 
-    first, done = task.shard.first, []
+    first, translated = task.shard.first, []
     for table in tables.read_tables(task):
         texts = tables.texts_of(table, task.fields)
         best = [
@@ -216,6 +216,6 @@ def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
         ]
         translations = [None if hypothesis is None else hypothesis.text for hypothesis in best]
         scores = [None if hypothesis is None else hypothesis.score for hypothesis in best]
-        done.append(tables.with_translations(table, translations, scores, task.fields))
+        translated.append(tables.with_translations(table, translations, scores, task.fields))
         first += len(texts)
-    tables.write_tables(path, done, task.source)
+    tables.write_tables(path, translated, task.source)
