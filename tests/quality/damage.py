@@ -283,13 +283,13 @@ def measure(
     with survey(corpora, wanted) as surveyed:
         for example in judge(corpora, surveyed, wanted, DROPPING):
             kind = damaged.kinds[example.record.number - 1]
-            flagged.update(example.found.keys())
+            flagged.update(example.reasons.keys())
             if kind:
                 n_damaged[kind] += 1
-                n_found[kind] += KINDS[kind][1] in example.found
-                right.update(example.found.keys())
+                n_found[kind] += KINDS[kind][1] in example.reasons
+                right.update(example.reasons.keys())
             else:
-                n_false += not DROPPING.isdisjoint(example.found)
+                n_false += not DROPPING.isdisjoint(example.reasons)
     return Figures(
         recall={kind: n_found[kind] / n_damaged[kind] for kind in KINDS},
         precision={name: right[name] / flagged[name] for name in CHECKS if flagged[name]},

@@ -392,13 +392,13 @@ class HeadChoice:
 def choose_heads(
     layout: HeadLayout,
     stored: AlignmentInfo | None,
-    given: Sequence[str] = (),
+    head_names: Sequence[str] = (),
     convention: Convention | None = None,
 ) -> HeadChoice:
     reason: Literal["given", "stored", "default"] = "default"
     selection = ""
-    if given:
-        reason, selection, convention = "given", ",".join(given), convention or "naive"
+    if head_names:
+        reason, selection, convention = "given", ",".join(head_names), convention or "naive"
     elif stored is not None:
         reason, selection = "stored", stored.heads
         convention = convention or stored.convention

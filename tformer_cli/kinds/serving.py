@@ -107,7 +107,7 @@ class Serving(ABC):
         return self.compute([unit])[0]
 
     @abstractmethod
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
         """Makes the result of a line of those of its units."""
 
     def warm_up(self) -> None:
@@ -211,9 +211,13 @@ class Translating(Serving):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         return self._translator.search([unit.content for unit in units])
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        made = self._translator.finish(line.content, found)
-        return self.doubter.add_doubts([made])[0] if self._is_doubted and self.doubter else made
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        translation = self._translator.finish(line.content, results)
+        return (
+            self.doubter.add_doubts([translation])[0]
+            if self._is_doubted and self.doubter
+            else translation
+        )
 
 
 class Generating(Serving):
@@ -270,8 +274,8 @@ class Generating(Serving):
         text, number = unit.content
         return self._generator.generate([text], [number], on_text)[0]
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(found[0], index=line.content)
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(results[0], index=line.content)
 
     def warm_up(self) -> None:
         shortest = copy(self)
@@ -335,5 +339,5 @@ class WholeLines(Serving):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         return self._compute([unit.content for unit in units], **self._given)
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(found[0], index=line.content)
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(results[0], index=line.content)

@@ -100,7 +100,7 @@ class Judged(NamedTuple):
     corpus: int
     """Number of its corpus, from 0."""
     record: CorpusRecord
-    found: dict[str, str]
+    reasons: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)

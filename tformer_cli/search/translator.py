@@ -906,17 +906,17 @@ def _least_broken(
 def _put_free_first(
     sentence: Sentence,
     free: Sequence[SpelledHypothesis],
-    others: list[SpelledHypothesis],
+    constrained: list[SpelledHypothesis],
     config: DecodingConfig,
 ) -> list[SpelledHypothesis]:
     """Puts the best hypothesis of the free search first, unless others break fewer constraints."""
     best, text = free[0]
-    is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, others[0])
-    if is_worse or others[0][0] is best:
-        return others
+    is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, constrained[0])
+    if is_worse or constrained[0][0] is best:
+        return constrained
     behind = [
         (other, its_text)
-        for other, its_text in others
+        for other, its_text in constrained
         if other.token_ids != best.token_ids
         and not (config.distinct_texts and its_text == text)
         # No result of the other search may outrank it

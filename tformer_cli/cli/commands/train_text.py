@@ -34,7 +34,7 @@ class TextRun:
 
     def sample_recipe(self, recipe: "Recipe") -> "Recipe":
         """The recipe with the files as they are, of which a dry run looks at a sample."""
-        files = self.own.given.data.train
+        files = self.own.inputs.data.train
         return replace(recipe, data=replace(recipe.data, directory="", train=files, valid=files))
 
     def check_place(self) -> None:
