@@ -308,11 +308,11 @@ def by_tformer(_, imported, precision):
     ).generator
     config = generator.config
 
-    def continued(prompts, length):
+    def continue_prompts(prompts, length):
         generator.config = replace(config, max_length=length, min_length=length)
         return [len(generation.texts[0].token_ids) for generation in generator.generate(prompts)]
 
-    return continued
+    return continue_prompts
 
 
 def by_transformers(model, _, precision):
@@ -326,7 +326,7 @@ def by_transformers(model, _, precision):
         model, dtype=torch.bfloat16 if precision else torch.float32
     ).eval()
 
-    def continued(prompts, length):
+    def continue_prompts(prompts, length):
         batch = tokenizer(list(prompts), return_tensors="pt", padding=True)
         with torch.inference_mode():
             found = loaded.generate(
@@ -338,7 +338,7 @@ def by_transformers(model, _, precision):
             )
         return [found.shape[1] - batch["input_ids"].shape[1]] * len(prompts)
 
-    return continued
+    return continue_prompts
 
 
 def by_ctranslate2(model, imported, precision):
@@ -354,7 +354,7 @@ def by_ctranslate2(model, imported, precision):
     generator = ctranslate2.Generator(str(folder), device="cpu", intra_threads=threads)
     tokenizer = AutoTokenizer.from_pretrained(model)
 
-    def continued(prompts, length):
+    def continue_prompts(prompts, length):
         tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(prompt)) for prompt in prompts]
         found = generator.generate_batch(
             tokens,
@@ -365,7 +365,7 @@ def by_ctranslate2(model, imported, precision):
         )
         return [len(result.sequences_ids[0]) for result in found]
 
-    return continued
+    return continue_prompts
 
 
 _GENERATORS = {

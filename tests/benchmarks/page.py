@@ -64,7 +64,7 @@ def main():
     options = parser.parse_args()
     lines = [line for line in read_lines(options.text) if line.strip()]
     found = {"first paint": [], "key to translation": [], "key to heads": [], "bare request": []}
-    with served(options.model) as address, sync_playwright() as started:
+    with serve_model(options.model) as address, sync_playwright() as started:
         browser = started.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
         for n in range(options.rounds + 1):
             context = browser.new_context(viewport={"width": 1280, "height": 720})
@@ -100,7 +100,7 @@ KEYS = ("paint", "translation", "heads", "bare")
 
 
 @contextmanager
-def served(model):
+def serve_model(model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

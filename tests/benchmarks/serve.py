@@ -129,7 +129,7 @@ def serve(name, options):
     asyncio.run(run())
 
 
-def scheduled(options, cache_bytes=0):
+def schedule_lines(options, cache_bytes=0):
     from tformer_cli.serve.models import Service
 
     service = Service({"m": options.model}, cache_bytes=cache_bytes)
@@ -141,7 +141,7 @@ def scheduled(options, cache_bytes=0):
     return translate
 
 
-def locked(translate):
+def lock_calls(translate):
     """Lets threads wait for a lock, as servers that know no better do."""
     lock = threading.Lock()
 
@@ -156,7 +156,7 @@ def tformer_locked(options):
     from tformer_cli import load
 
     model = load(options.model)
-    return locked(lambda lines: [translation.text for translation in model.translate(lines)])
+    return lock_calls(lambda lines: [translation.text for translation in model.translate(lines)])
 
 
 def ctranslate2_translate(options):
@@ -195,7 +195,7 @@ def ctranslate2_translate(options):
     return translate
 
 
-def windowed(options):
+def collect_windows(options):
     """Collects sentences for a while, then translates them together."""
     translate = ctranslate2_translate(options)
     waiting = []
@@ -226,11 +226,11 @@ def windowed(options):
 
 
 BACKENDS = {
-    "tformer": scheduled,
-    "tformer-cache": lambda options: scheduled(options, 64 << 20),
+    "tformer": schedule_lines,
+    "tformer-cache": lambda options: schedule_lines(options, 64 << 20),
     "lock": tformer_locked,
-    "ctranslate2-lock": lambda options: locked(ctranslate2_translate(options)),
-    "ctranslate2-window": windowed,
+    "ctranslate2-lock": lambda options: lock_calls(ctranslate2_translate(options)),
+    "ctranslate2-window": collect_windows,
 }
 
 
@@ -442,7 +442,7 @@ class Service:
         self.process.kill()
         self.process.wait()
 
-    def connected(self):
+    def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def upload(self, text):
@@ -451,14 +451,14 @@ class Service:
         parts = [f'name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()]
         parts.append(f'name="file"; filename="a.txt"\r\n\r\n{text}\r\n')
         body = "".join(f"--b\r\nContent-Disposition: form-data; {part}" for part in parts) + "--b--"
-        connection = self.connected()
+        connection = self.connect()
         kind = {"Content-Type": "multipart/form-data; boundary=b"}
         connection.request("POST", "/translate_file", body.encode(), kind)
         return connection
 
     def sentences(self, words, seconds):
         """Asks for one sentence after the other; returns milliseconds, statuses and readiness."""
-        connection, latencies, statuses = self.connected(), [], Counter()
+        connection, latencies, statuses = self.connect(), [], Counter()
         begun = time.perf_counter()
         while time.perf_counter() - begun < seconds:
             body = {"q": " ".join(words.sample(8)), "source": "en", "target": "fr"}

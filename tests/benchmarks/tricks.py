@@ -29,7 +29,7 @@ WARM_UP, TIMED = 5, 25
 
 
 def main():
-    options = parsed()
+    options = parse_options()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.cost:
         for name, seconds in costs(options).items():
@@ -42,12 +42,12 @@ def main():
             key = f"{name}-{options.updates}-{seed}"
             if key not in results:
                 say(key)
-                results[key] = trained(key, name, seed, options)
+                results[key] = train_run(key, name, seed, options)
                 write_json(file, results)
     show(results, options)
 
 
-def parsed():
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("switches", nargs="*", default=list(SWITCHES), help=", ".join(SWITCHES))
     parser.add_argument("--data", type=Path, required=True, help="Multi30k")
@@ -74,7 +74,7 @@ def keys_of(name, options):
         yield from SWITCHES[switch]
 
 
-def trained(key, name, seed, options):
+def train_run(key, name, seed, options):
     """Trains in a process of its own; a run that was cut off is resumed."""
     run = options.work / key
     sets = [part for setting in keys_of(name, options) for part in ("--set", setting)]
@@ -97,7 +97,7 @@ def costs(options):
     for number in range(options.cost):
         for name, taken in seconds.items():
             few, many = (
-                untested(name, n, options.work / f"cost-{name}-{number}-{n}", options)
+                time_training(name, n, options.work / f"cost-{name}-{number}-{n}", options)
                 for n in (WARM_UP, WARM_UP + TIMED)
             )
             taken.append((many - few) / TIMED)
@@ -105,7 +105,7 @@ def costs(options):
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
-def untested(name, n_updates, run, options):
+def time_training(name, n_updates, run, options):
     """Processor seconds of a whole training without validation."""
     keys = [*keys_of(name, options), f"training.max_steps={n_updates}", "data.valid=[]"]
     sets = [part for setting in keys for part in ("--set", setting)]

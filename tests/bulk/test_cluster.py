@@ -262,12 +262,12 @@ class Processes:
 
 @pytest.fixture
 def processes(python, tmp_path):
-    with started(python, tmp_path) as running:
+    with start_processes(python, tmp_path) as running:
         yield running
 
 
 @contextmanager
-def started(python, folder, tls=()):
+def start_processes(python, folder, tls=()):
     local = Processes(python, folder, tls)
     try:
         yield local
@@ -293,7 +293,7 @@ def corpus(model, tmp_path):
     return text, tmp_path / "out", (tmp_path / "expected.txt").read_bytes()
 
 
-def joined(directory):
+def join_parts(directory):
     assert not list(directory.glob("*.partial"))
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
@@ -312,7 +312,7 @@ def test_workers_die_and_join(processes, model, corpus):
     stdout, stderr = client.communicate(timeout=200)
     assert client.returncode == 0, stderr
     assert stdout.decode() == f"{output}\n"
-    assert joined(output) == expected
+    assert join_parts(output) == expected
 
 
 @pytest.mark.long
@@ -341,7 +341,7 @@ def test_client_and_scheduler_die_and_the_same_command_continues(processes, mode
     client = processes.client(model, text, output)
     _, stderr = client.communicate(timeout=200)
     assert client.returncode == 0, stderr
-    assert joined(output) == expected
+    assert join_parts(output) == expected
 
 
 @pytest.mark.long
@@ -361,13 +361,13 @@ def test_tls(python, tmp_path, model, corpus):
     openssl("x509", "-req", "-in", request, *signed)
     files = ["--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key]
     ours = ["--tls-ca", ca, "--tls-cert", certificate, "--tls-key", key]
-    with started(python, tmp_path, files) as processes:
+    with start_processes(python, tmp_path, files) as processes:
         processes.scheduler()
         processes.worker()
         client = processes.client(model, text, output, *ours)
         _, stderr = client.communicate(timeout=200)
         assert client.returncode == 0, stderr
-        assert joined(output) == expected
+        assert join_parts(output) == expected
         refused = processes.client(model, text, tmp_path / "other")
         _, stderr = refused.communicate(timeout=200)
         assert refused.returncode == 2

@@ -76,13 +76,13 @@ def started(tmp_path, monkeypatch):
     return start
 
 
-def done(events):
+def count_done(events):
     return Counter(event.answer["number"] for event in events if event.kind == "done")
 
 
 def test_every_shard_is_done_once_by_as_many_processes_as_there_is_work_for(started):
     events, children = started(5, 3)
-    assert done(events) == Counter(range(5))
+    assert count_done(events) == Counter(range(5))
     assert len(children) <= 3
     for event in events:
         assert event.answer is None or event.answer["number"] == event.number
@@ -93,7 +93,7 @@ def test_every_shard_is_done_once_by_as_many_processes_as_there_is_work_for(star
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_the_shard_of_a_killed_process_is_done_by_another(started, n_workers):
     events, children = started(4, n_workers, {"1": 2, "3": 1})
-    assert done(events) == Counter(range(4))
+    assert count_done(events) == Counter(range(4))
     lost = [event for event in events if event.kind == "lost"]
     assert Counter(event.number for event in lost) == {1: 2, 3: 1}
     assert all(event.reason.startswith("killed; memory may be short") for event in lost)
@@ -102,7 +102,7 @@ def test_the_shard_of_a_killed_process_is_done_by_another(started, n_workers):
 
 def test_a_shard_that_kills_everyone_is_given_up_and_all_others_are_done(started):
     events, _ = started(4, 2, {"2": 99})
-    assert done(events) == Counter([0, 1, 3])
+    assert count_done(events) == Counter([0, 1, 3])
     assert [event.kind for event in events if event.number == 2 and event.reason] == [
         "lost", "lost", "given up"
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_shard_that_kills_everyone_is_given_up_and_all_others_are_done(started
 
 def test_processes_that_end_before_they_begin_are_tried_again_some_times(started, tmp_path):
     events, children = started(2, 1, {"start": 2})
-    assert done(events) == Counter(range(2))
+    assert count_done(events) == Counter(range(2))
     assert [child.returncode for child in children[:2]] == [3, 3]
     (tmp_path / "start.deaths").unlink()
     with pytest.raises(TformerError, match=r"3 processes ended before .* \(exit status 3\); name"):

@@ -76,7 +76,7 @@ def run(model, sources, output, workers=None, *, lines_per_shard=4, bulk=None, *
     return translate_corpus(model, corpus, output, bulk, **{**FIXED, **options})
 
 
-def joined(directory):
+def join_parts(directory):
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
 
@@ -105,7 +105,7 @@ def text(tmp_path):
 def test_shards_of_text_are_what_translate_writes(model, text, tmp_path, lines_per_shard):
     translate_file(model, text, tmp_path / "out.txt", **FIXED)
     report = run(model, [text], tmp_path / "out", lines_per_shard=lines_per_shard)
-    assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
+    assert join_parts(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
     assert report.counts == {
         "lines": 12, "not_utf8": 1, "split": 1, "truncated": 0, "unknown": 0, "unsatisfied": 0,
         "sentences": 0, "unseen": 0, "untrained": 0,
@@ -121,7 +121,7 @@ def test_sampling_goes_by_the_line_in_its_file(model, text, tmp_path):
     options = {"sampling": True, "seed": 7}
     translate_file(model, text, tmp_path / "out.txt", **FIXED, **options)
     run(model, [text], tmp_path / "out", **options)
-    assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
+    assert join_parts(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
@@ -136,7 +136,7 @@ def test_compressed_files_are_decompressed_once_and_several_sources_follow_each_
         run(model, [packed, text], tmp_path / "two", InThisProcess(stop_after=4))
     assert (tmp_path / "two" / "source-00000.unpacked").read_bytes() == text.read_bytes()
     run(model, [packed, text], tmp_path / "two")
-    assert joined(tmp_path / "two") == 2 * joined(tmp_path / "one")
+    assert join_parts(tmp_path / "two") == 2 * join_parts(tmp_path / "one")
     assert sorted(files(tmp_path / "two")) == [
         "manifest.json", *(f"part-0000{number}.txt" for number in range(6))
     ]  # fmt: skip
@@ -215,7 +215,7 @@ def test_records_keep_their_fields(model, expected, tmp_path):
     path.write_text("".join(json.dumps(record) + "\n" for record in records) + "\n")
     fields = Fields(source="text.en", translation="text_fr", score="score")
     run(model, [path], tmp_path / "out", fields=fields)
-    rows = [json.loads(line) for line in joined(tmp_path / "out").splitlines()]
+    rows = [json.loads(line) for line in join_parts(tmp_path / "out").splitlines()]
     assert len(rows) == len(LINES) + 1
     for record, source, translation in zip(rows, records, expected, strict=False):
         assert isinstance(record.pop("score"), float)
@@ -228,7 +228,7 @@ def test_a_null_of_records_has_the_translation_null(model, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"t": {"en": null}, "required": ["dog"]}\n{"t": {"en": "A man"}}\n')
     run(model, [path], tmp_path / "out", fields=Fields(source="t.en", score="s"))
-    null, other = map(json.loads, joined(tmp_path / "out").splitlines())
+    null, other = map(json.loads, join_parts(tmp_path / "out").splitlines())
     assert null == {"t": {"en": None}, "required": ["dog"], "translation": None, "s": None}
     assert isinstance(other["translation"], str)
 
@@ -238,7 +238,7 @@ def test_records_say_what_their_translations_must_hold(model, tmp_path):
     path.write_text('{"source": "A man", "required": ["dog"]}\n{"source": "A man"}\n')
     run(model, [path], tmp_path / "out", max_length=12)
     first, second = (
-        json.loads(line)["translation"] for line in joined(tmp_path / "out").splitlines()
+        json.loads(line)["translation"] for line in join_parts(tmp_path / "out").splitlines()
     )
     assert "dog" in first
     assert "dog" not in second
@@ -249,7 +249,7 @@ def test_tables_of_tabs_get_a_column(model, expected, tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("".join(f"{number}\t{line}\tz\n" for number, line in enumerate(lines)))
     run(model, [path], tmp_path / "out", fields=Fields(source="2"))
-    rows = [line.split("\t") for line in joined(tmp_path / "out").decode().split("\n")[:-1]]
+    rows = [line.split("\t") for line in join_parts(tmp_path / "out").decode().split("\n")[:-1]]
     assert [row[:3] for row in rows] == [
         [str(number), line, "z"] for number, line in enumerate(lines)
     ]
@@ -311,7 +311,7 @@ def test_datasets_keep_their_features_and_become_parquet(model, expected, tmp_pa
 
 
 def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_path):
-    def refused(name, content, **options):
+    def refusal_of(name, content, **options):
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(DataError) as error:
@@ -320,35 +320,37 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         return str(error.value).removeprefix(f"{tmp_path}/")
 
     good = b'{"source": "a"}\n'
-    assert refused("a.jsonl", good + b"{\n").startswith("a.jsonl, line 2: is not JSON")
-    assert refused("b.jsonl", good + b'{"text": 1}') == (
+    assert refusal_of("a.jsonl", good + b"{\n").startswith("a.jsonl, line 2: is not JSON")
+    assert refusal_of("b.jsonl", good + b'{"text": 1}') == (
         'b.jsonl, line 2: has no field "source", only text; choose another by --source-field'
     )
-    assert refused("b.jsonl", good + b'{"source": 1}') == (
+    assert refusal_of("b.jsonl", good + b'{"source": 1}') == (
         'b.jsonl, line 2: "source" is a number, not a string; correct the data'
     )
-    assert "line 2: cannot be kept as it is (1e400" in refused(
+    assert "line 2: cannot be kept as it is (1e400" in refusal_of(
         "b.jsonl", good + b'{"source": "a", "x": 1e400}'
     )
-    assert refused("c.jsonl", b'{"source": "a", "translation": "b"}') == (
+    assert refusal_of("c.jsonl", b'{"source": "a", "translation": "b"}') == (
         'c.jsonl, line 1: has a field "translation" already; choose another name with '
         "--target-field"
     )
-    assert refused("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
-    assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
+    assert refusal_of("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
+    assert refusal_of("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
         "e.tsv, line 2: has 1 column, but column 2 is asked for"
     )
     for ragged, columns in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
-        assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (
+        assert refusal_of("e.tsv", b"a\tb\n" + ragged + b"\n") == (
             f"e.tsv, line 2: has {columns}, but the lines before it have 2; correct the line; "
             "columns are split at tabs"
         )
-    assert refused("f.tsv", b"a\n", fields=Fields(source="x")) == (
+    assert refusal_of("f.tsv", b"a\n", fields=Fields(source="x")) == (
         '--source-field: must be a column of TSV from 1, but is "x"'
     )
-    assert "cannot be read as Parquet" in refused("g.parquet", b"PAR1 no")
-    assert "is damaged or not a compressed file" in refused("h.gz", gzip.compress(b"abc" * 99)[:-9])
-    assert "gzip" in refused("i.txt", gzip.compress(b"abc"))
+    assert "cannot be read as Parquet" in refusal_of("g.parquet", b"PAR1 no")
+    assert "is damaged or not a compressed file" in refusal_of(
+        "h.gz", gzip.compress(b"abc" * 99)[:-9]
+    )
+    assert "gzip" in refusal_of("i.txt", gzip.compress(b"abc"))
     for column, message in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
         pq.write_table(pa.table({"id": [1], "t": ["a"]}), tmp_path / "t.parquet")
         with pytest.raises(DataError, match=message):
@@ -393,7 +395,7 @@ def test_text_that_is_no_unicode_is_translated_as_by_translate(model, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"source": "A man \\ud800 sleeps", "x": "\\udfff"}\n')
     run(model, [path], tmp_path / "out")
-    (record,) = map(json.loads, joined(tmp_path / "out").splitlines())
+    (record,) = map(json.loads, join_parts(tmp_path / "out").splitlines())
     assert (record["source"], record["x"]) == ("A man \ud800 sleeps", "\udfff"), "as they were"
     (expected,) = translate_lines(model, ["A man \ufffd sleeps"], **FIXED)
     assert record["translation"] == expected.text
@@ -446,7 +448,7 @@ def test_no_lines_are_an_empty_shard(model, tmp_path, name):
     report = run(model, [tmp_path / name], tmp_path / "out")
     part = f"part-00000{Path(name).suffix}"
     assert (report.plan.rows, sorted(files(tmp_path / "out"))) == (0, ["manifest.json", part])
-    assert joined(tmp_path / "out") == b""
+    assert join_parts(tmp_path / "out") == b""
 
 
 @pytest.mark.parametrize(("kind", "n_rows"), [("parquet", 0), ("parquet", 1), ("dataset", 1)])
@@ -490,7 +492,7 @@ def test_joined_parts_are_the_whole(model, text, tmp_path, count):
         manifest = json.loads((part / "manifest.json").read_text())
         assert manifest["lines"] == report.plan.rows == len(shard_range(24, index, count))
         assert manifest["origin"]["shard"] == f"{index}/{count}"
-    assert b"".join(map(joined, parts)) == joined(tmp_path / "whole")
+    assert b"".join(map(join_parts, parts)) == join_parts(tmp_path / "whole")
     with pytest.raises(ArtifactError, match="a different shard; remove"):
         run(model, [text, packed], parts[0], part=(0, 99), **options)
 

@@ -97,9 +97,9 @@ class Stage:
                 is_log = "tfevents" in file.name
                 key = file.parent / "events" if is_log else file
                 outputs[str(key.relative_to(folder))] = b"" if is_log else file.read_bytes()
-        return {key: self._masked(name, key, content) for key, content in outputs.items()}
+        return {key: self._mask_content(name, key, content) for key, content in outputs.items()}
 
-    def _masked(self, name, key, content):
+    def _mask_content(self, name, key, content):
         if key.endswith(".gz"):
             content = gzip.decompress(content)
         try:
@@ -218,12 +218,12 @@ def parts_of(key, content):
         pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float)
         return f"png {pixels.shape}", [pixels.mean((0, 1))]
     try:
-        return unpacked(content.decode())
+        return unpack_page(content.decode())
     except UnicodeDecodeError:
         return hashlib.sha256(content).hexdigest(), []
 
 
-def unpacked(text):
+def unpack_page(text):
     """Splits a page into its text and the numbers that it holds in base64.
 
     A last bit may be another processor's rounding. So the numbers count a tenth of others: a few
@@ -232,7 +232,7 @@ def unpacked(text):
     bits = re.search(r'"bits":(\d+)', text)
     arrays = []
 
-    def taken(match):
+    def take_numbers(match):
         name, packed, fixed, n_bytes = match.groups()
         data = base64.b64decode(packed or fixed or "")
         if name not in (None, "weights"):
@@ -246,7 +246,7 @@ def unpacked(text):
         arrays.append(0.1 * np.array(parts, float) / 2 ** (8 * size - (fixed is not None)))
         return f"({size} {len(parts)})"
 
-    return PACKED.sub(taken, text) if bits else text, arrays
+    return PACKED.sub(take_numbers, text) if bits else text, arrays
 
 
 def mask_hashes(text):

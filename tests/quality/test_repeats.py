@@ -120,7 +120,7 @@ def test_keys_are_sorted_in_parts(keys, n_again, at_once):
     assert {*slots.tolist()} - {-1} == {*range(n_slots)}
 
 
-def linked(pairs):
+def link_pairs(pairs):
     """The first pair that each pair is linked to, found by trying all."""
     labels = list(range(len(pairs)))
     for _ in pairs:
@@ -134,7 +134,7 @@ def linked(pairs):
 @settings(max_examples=60)
 @given(KEYS)
 def test_components_are_those_of_trying_all(pairs):
-    assert components(matrix(pairs)).tolist() == linked(pairs)
+    assert components(matrix(pairs)).tolist() == link_pairs(pairs)
 
 
 def test_a_long_chain_is_one_component():

@@ -267,14 +267,14 @@ def test_a_png_is_the_same_every_time_whatever_the_names(chart):
     assert render_png(render_svg(chart)) == picture
 
 
-def drawn(points, *, is_ascii=False):
+def draw_panel(points, *, is_ascii=False):
     panel = Panel(name=MetricName.bleu, curves=(Curve(run=3, points=points),))
     scale = x_scale(Chart(runs=("run",), x=XName.step, panels=(panel,)))
     return render_text(panel, scale, width=20, height=4, is_ascii=is_ascii)
 
 
 def test_a_straight_line_is_a_diagonal_of_dots():
-    lines = drawn(((0, 0.0), (40, 8.0)))
+    lines = draw_panel(((0, 0.0), (40, 8.0)))
     assert ["".join(text for text, _ in line) for line in lines] == [
         "         BLEU",
         "     10 ┤          ⢀",
@@ -288,13 +288,13 @@ def test_a_straight_line_is_a_diagonal_of_dots():
 
 
 def test_terminals_of_ascii_get_stars():
-    lines = drawn(((0, 0.0), (40, 8.0)), is_ascii=True)
+    lines = draw_panel(((0, 0.0), (40, 8.0)), is_ascii=True)
     assert all(text.isascii() for line in lines for text, _ in line)
     assert "".join(text for text, _ in lines[2]) == "        |       ****"
 
 
 def test_a_single_point_is_a_dot():
-    dots = [text for line in drawn(((7, 3.0),)) for text, run in line if run == 3]
+    dots = [text for line in draw_panel(((7, 3.0),)) for text, run in line if run == 3]
     assert len(dots) == 1
 
 

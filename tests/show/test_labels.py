@@ -69,7 +69,7 @@ def columns(n_measures=2):
     return [Column("token", LABELS, is_label=True), *measures]
 
 
-def drawn(room, **options):
+def draw_lines(room, **options):
     return [line.plain for line in table_lines(columns(), room, **options)]
 
 
@@ -86,7 +86,7 @@ def test_labels_give_way_the_widest_first_and_measures_never():
 
 @pytest.mark.parametrize("room", [24, 27, 40, 100])
 def test_every_column_ends_at_the_same_cell_whatever_the_alphabet(room):
-    lines = drawn(room)
+    lines = draw_lines(room)
     assert len(lines) == 1 + len(LABELS)
     ends = set()
     for line, number in zip(lines[1:], NUMBERS, strict=True):
@@ -100,11 +100,11 @@ def test_every_column_ends_at_the_same_cell_whatever_the_alphabet(room):
 
 
 def test_a_cut_label_ends_with_an_ellipsis_and_is_never_halved():
-    lines = drawn(24)
+    lines = draw_lines(24)
     assert lines[1].startswith("Donauda…")
     assert lines[2].startswith("東京特…")
     assert lines[3].startswith("\u2068שלום\u2069")
-    assert drawn(24, is_ascii=True)[1].startswith("Donauda~")
+    assert draw_lines(24, is_ascii=True)[1].startswith("Donauda~")
 
 
 def test_columns_that_do_not_fit_continue_below_the_leading_ones():

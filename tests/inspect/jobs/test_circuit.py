@@ -175,9 +175,9 @@ def test_repeated_tokens_are_those_of_a_vocabulary(zoo, name):
 
 def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # noqa: F811
     pytest.importorskip("transformers")
-    from tests.foreign.test_gpt2 import imported
+    from tests.foreign.test_gpt2 import import_both
 
-    imported(gpt2_directory()[0], tmp_path)
+    import_both(gpt2_directory()[0], tmp_path)
     decider = Decider(open_for_inspection(tmp_path / "ours", tasks=VIEW.tasks))
     side = read_tokenizer(tmp_path / "ours").target
     # As in its vocabulary of 50,257, some words stand there with and without a space

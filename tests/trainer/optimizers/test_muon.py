@@ -263,7 +263,7 @@ def with_singular_values(values, n_columns):
     return (left * values) @ right.mT
 
 
-def rotated(matrices, result):
+def rotate_result(matrices, result):
     """The result in the matrices' singular vectors: diagonal if it has the same ones."""
     u, _, v = torch.linalg.svd(matrices.double(), full_matrices=False)
     return u.mT @ result.double() @ v.mT
@@ -277,7 +277,7 @@ def polynomial(values, coefficients):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keeps_singular_vectors_and_brings_singular_values_near_1(shape):
     matrices = random(3, *shape)
-    product = rotated(matrices, orthogonalize_matrices(matrices))
+    product = rotate_result(matrices, orthogonalize_matrices(matrices))
     values = product.diagonal(dim1=1, dim2=2)
     assert (product - torch.diag_embed(values)).abs().max() < 1e-4
     assert values.min() > 0.8
@@ -339,7 +339,9 @@ def test_ranks_scales_and_precisions_do_not_make_it_run_away(rank, n_columns, dt
     values = torch.zeros(32).double()
     values[:rank] = scale
     matrix = with_singular_values(values, n_columns)[None].float()
-    spectrum = rotated(matrix, orthogonalize_matrices(matrix, dtype)).diagonal(dim1=1, dim2=2)[0]
+    spectrum = rotate_result(matrix, orthogonalize_matrices(matrix, dtype)).diagonal(
+        dim1=1, dim2=2
+    )[0]
     assert spectrum[:rank].min() > 0.8
     assert spectrum.abs().max() < 1.25
     if dtype == torch.float32 and rank < 32:
