@@ -180,8 +180,8 @@ def test_a_killed_holder_lets_go(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from tformer_cli.files.atomic import locked\n"
-        "with locked(Path(sys.argv[1])):\n"
+        "from tformer_cli.files.atomic import lock_directory\n"
+        "with lock_directory(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

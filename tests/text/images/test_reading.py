@@ -263,7 +263,7 @@ def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
     Image.new("RGBA", (8_000, 10_000)).save(tmp_path / "a.png")
     code = (
         "import resource, sys; from tformer_cli.text.images.decoding import *\n"
-        "pixels = decoded(open(sys.argv[1], 'rb').read(), 'a')\n"
+        "pixels = decode_image(open(sys.argv[1], 'rb').read(), 'a')\n"
         "scale_image(pixels, Scaling(size=(224, 224, 3), resize=(256,)), 'a')\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
