@@ -107,13 +107,13 @@ def words_drawn_once():
     """
 
     @cache
-    def drawn(text, dropout, seed):
+    def draw_dropout(text, dropout, seed):
         return BpeDropout(Tokenizer.from_str(text), dropout, seed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "tformer_cli.text.joint_tokenizer.BpeDropout",
-            lambda tokenizer, dropout, seed: drawn(tokenizer.to_str(), dropout, seed),
+            lambda tokenizer, dropout, seed: draw_dropout(tokenizer.to_str(), dropout, seed),
         )
         yield
 
@@ -126,7 +126,7 @@ def sentences_made_once():
     """
 
     @cache
-    def begun(n_pairs, seed):
+    def begin_corpus(n_pairs, seed):
         return [], generate_corpus(n_pairs, seed)
 
     def made_again(kept, rest):
@@ -140,7 +140,9 @@ def sentences_made_once():
 
     def made(n_pairs, seed=1):
         is_small = n_pairs <= 5000  # others would fill the memory
-        return made_again(*begun(n_pairs, seed)) if is_small else generate_corpus(n_pairs, seed)
+        return (
+            made_again(*begin_corpus(n_pairs, seed)) if is_small else generate_corpus(n_pairs, seed)
+        )
 
     lock = Lock()
     with pytest.MonkeyPatch.context() as patch:

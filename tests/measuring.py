@@ -72,11 +72,11 @@ class Measuring:
         """Takes apart what is made for several tests."""
         if fixturedef.scope == "function":
             return (yield)
-        before, others = _spent(), self._in_shared
+        before, others = _processor_time(), self._in_shared
         try:
             return (yield)
         finally:
-            took = _spent() - before
+            took = _processor_time() - before
             self._n_shared += 1
             name = f"{os.getpid()} {self._n_shared}"
             self._shared[fixturedef] = name, took - (self._in_shared - others)
@@ -85,11 +85,11 @@ class Measuring:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         """Writes one test, unless it is golden: those are a part of the default suite."""
-        before, others = _spent(), self._in_shared
+        before, others = _processor_time(), self._in_shared
         result = yield
         if item.get_closest_marker("golden"):
             return result
-        own = _spent() - before - (self._in_shared - others)
+        own = _processor_time() - before - (self._in_shared - others)
         fixtures = (key for keys in item._fixtureinfo.name2fixturedefs.values() for key in keys)
         shared = dict(self._shared[fixture] for fixture in fixtures if fixture in self._shared)
         with self._path.open("a") as file:
@@ -97,7 +97,7 @@ class Measuring:
         return result
 
 
-def _spent():
+def _processor_time():
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return process_time() + children.ru_utime + children.ru_stime
 

@@ -256,7 +256,7 @@ lines = ["A man sleeps.", "Two dogs run in the snow.", "the street"] * 40
 model = tformer_cli.load(path, device="cpu", precision="float32", threads=n_threads)
 
 def translated():
-    return [one.text for one in model.translate(lines, buffer_lines=20)]
+    return [result.text for result in model.translate(lines, buffer_lines=20)]
 
 expected, is_over = translated(), False
 

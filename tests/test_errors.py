@@ -15,7 +15,7 @@ OLD_ORDER = re.compile(r"\w \((?:[^()]|\([^()]*\))*\): ")
 """As in ``no such file (a.en): check the path``, where the file stands behind what is wrong."""
 
 
-def said(file: Path) -> list[tuple[int, str]]:
+def messages_of(file: Path) -> list[tuple[int, str]]:
     """The messages of a module, each with its line; ``{}`` stands for what is filled in."""
     messages = []
     for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -52,7 +52,7 @@ def test_every_error_begins_with_its_place():
     messages = {
         f"{file.relative_to(PACKAGE)}:{line}": text
         for file in sorted(PACKAGE.rglob("*.py"))
-        for line, text in said(file)
+        for line, text in messages_of(file)
     }
     assert len(messages) > 250, "messages are no longer found by this test"
     assert {place: text for place, text in messages.items() if OLD_ORDER.search(text)} == {}

@@ -83,7 +83,7 @@ def losses(run):
     return [entry["loss"] for entry in entries if entry["kind"] == "report"]
 
 
-def trained(device, recipe, run, n_steps, *options):
+def train_losses(device, recipe, run, n_steps, *options):
     every = ("--max-steps", n_steps, "--set", "training.report_every=1")
     on(device, "train", recipe, "-o", run, *every, *options)
     return losses(run)
@@ -94,7 +94,7 @@ def test_trainings_start_alike(zoo, tmp_path, name):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe_of(name, zoo.inputs))
     cpu, cuda = (
-        trained(device, recipe, tmp_path / device, 6, "--set", "model.dropout=0")
+        train_losses(device, recipe, tmp_path / device, 6, "--set", "model.dropout=0")
         for device in ("cpu", "cuda")
     )
     assert len(cpu) == 6
@@ -110,7 +110,7 @@ def test_other_trainings_lower_the_loss(zoo, tmp_path, options):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe_of("translate", zoo.inputs))
     fast = ("--set", "training.warmup_steps=1", "--set", "training.learning_rate=1e-2")
-    values = trained("cuda", recipe, tmp_path / "run", 30, *fast, *options.split())
+    values = train_losses("cuda", recipe, tmp_path / "run", 30, *fast, *options.split())
     assert values[-1] < 0.9 * values[0]
 
 

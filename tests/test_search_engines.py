@@ -58,7 +58,7 @@ def random_model(number):
 
 @cache
 @torch.inference_mode()
-def encoded(number, source):
+def encode_source(number, source):
     tokens = torch.tensor([[*source, EOS_ID]])
     mask = torch.ones_like(tokens, dtype=torch.bool)
     return random_model(number).encode(tokens, mask), mask
@@ -68,12 +68,12 @@ def encoded(number, source):
 @torch.inference_mode()
 def log_probabilities_of(number, source, prefix):
     """Those of all next tokens, by a pass over the whole prefix."""
-    memory, mask = encoded(number, source)
+    memory, mask = encode_source(number, source)
     logits = random_model(number).decode(torch.tensor([[BOS_ID, *prefix]]), memory, mask)
     return logits[0, -1].double().log_softmax(-1).tolist()
 
 
-def expected(number, source, config, n_prefix=0, **rules):
+def search_plainly(number, source, config, n_prefix=0, **rules):
     """What the plain search finds."""
     most = random_model(number).max_positions
     limit = longest_translation(len(source), config, most, n_prefix)
@@ -93,7 +93,7 @@ def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings
     results = engine.prepare(model).search(sentences, config, lambda: None)
     lengths = set()
     for source, hypotheses in zip(sources, results, strict=True):
-        plain = expected(number, source, config)
+        plain = search_plainly(number, source, config)
         assert [(h.token_ids, h.is_finished) for h in hypotheses] == [h[1:] for h in plain]
         assert [h.score for h in hypotheses] == pytest.approx([h[0] for h in plain], abs=1e-4)
         lengths |= {len(h.token_ids) for h in hypotheses}
@@ -104,7 +104,7 @@ def rules_of(sentence, config):
     """The rules about a sentence's next token, one after the other."""
     n = config.no_repeat_ngram
 
-    def allowed(tokens, choices):
+    def allow_tokens(tokens, choices):
         if len(tokens) < len(sentence.prefix):
             return [token for token in choices if token == sentence.prefix[len(tokens)]]
         said = {tokens[i : i + n] for i in range(len(tokens) + 1 - n)} if n else set()
@@ -115,7 +115,7 @@ def rules_of(sentence, config):
             and not any((*tokens, token)[-len(some) :] == some for some in said)
         ]
 
-    return allowed
+    return allow_tokens
 
 
 RULES = [{}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2, "min_length": 3}]
@@ -146,7 +146,7 @@ def test_prefixes_are_searched_for_as_by_the_plain_search(kernels, number, setti
         for n, source in enumerate(sources)
     ]
     plain_results = [
-        expected(number, each.tokens, config, each.n_given, allowed=rules_of(each, config))
+        search_plainly(number, each.tokens, config, each.n_given, allowed=rules_of(each, config))
         for each in sentences
     ]
     for engine in (TorchEngine(CPU), CompiledEngine()):

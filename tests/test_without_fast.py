@@ -22,7 +22,7 @@ assert find_spec("tformer_cli.fast") is None
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 results = [CliRunner().invoke(app, command) for command in COMMANDS]
-print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in results]))
+print(json.dumps([(run.exit_code, run.stdout, run.stderr) for run in results]))
 """
 
 

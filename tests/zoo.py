@@ -197,7 +197,7 @@ def png(pixels):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def drawn(shapes, seed):
+def draw_weights(shapes, seed):
     """Draws weights: vectors near 0, those of norms near 1, matrices whose products keep size."""
     weights = {}
     for number, (name, shape) in enumerate(sorted(shapes.items())):
@@ -217,7 +217,7 @@ def redraw(file, seed):
     with safe_open(file, "numpy") as stored:
         shapes = {name: tuple(stored.get_slice(name).get_shape()) for name in stored.keys()}  # noqa: SIM118
         metadata = stored.metadata()
-    save_file(drawn(shapes, seed), file, metadata=metadata)
+    save_file(draw_weights(shapes, seed), file, metadata=metadata)
 
 
 def write_bert(path, *, labels=(), width=16, n_layers=2):
@@ -267,7 +267,7 @@ def write_bert(path, *, labels=(), width=16, n_layers=2):
     path.mkdir(parents=True)
     tokenizer.save(str(path / "tokenizer.json"))
     write_json(path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    save_file(drawn(shapes, 7), path / "model.safetensors", metadata={"format": "pt"})
+    save_file(draw_weights(shapes, 7), path / "model.safetensors", metadata={"format": "pt"})
     if labels:
         write_json(path / "config.json", {**config, "id2label": dict(enumerate(labels))})
         return
@@ -313,7 +313,7 @@ def write_opus(path, *, width=16, inner=24):
             shapes |= layer(f"{start}.{attention}_layer_norm", width)
         shapes |= layer(f"{start}.fc1", inner, width) | layer(f"{start}.fc2", width, inner)
         shapes |= layer(f"{start}.final_layer_norm", width)
-    save_file(drawn(shapes, 8), path / "model.safetensors", metadata={"format": "pt"})
+    save_file(draw_weights(shapes, 8), path / "model.safetensors", metadata={"format": "pt"})
     write_json(path / "vocab.json", pieces)
     write_json(path / "tokenizer_config.json", {"source_lang": "en", "target_lang": "fr"})
     config = {

@@ -83,7 +83,7 @@ def resolve_device(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        return prepared(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return prepare_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     kind, _, index = name.partition(":")
     if kind == "cuda":
         if not torch.cuda.is_available():
@@ -92,10 +92,10 @@ def resolve_device(name: str) -> torch.device:
             raise ValueError(f'"{name}" does not exist; there are {torch.cuda.device_count()} GPUs')
         if index:
             torch.cuda.set_device(int(index))  # graphs, events and waiting are the current GPU's
-    return prepared(torch.device(name))
+    return prepare_device(torch.device(name))
 
 
-def prepared(device: torch.device) -> torch.device:
+def prepare_device(device: torch.device) -> torch.device:
     """Leaves out what makes a GPU slow with batches of ever new shapes; returns the device."""
     import torch
 

@@ -18,14 +18,14 @@ ARRAYS = {
 }
 
 
-def written(arrays=ARRAYS):
+def npz_bytes(arrays=ARRAYS):
     file = io.BytesIO()
     write_arrays(file, arrays, {"schema": "héad/1"})
     return file.getvalue()
 
 
 def test_the_library_reads_the_file():
-    found = load(written())
+    found = load(npz_bytes())
     assert set(found) == set(ARRAYS)
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(found[name], array)
@@ -33,17 +33,17 @@ def test_the_library_reads_the_file():
 
 
 def test_the_header_keeps_the_order_and_ends_aligned():
-    data = written()
+    data = npz_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     assert list(header) == ["__metadata__", *ARRAYS]
     assert header["__metadata__"] == {"schema": "héad/1"}
     assert length % 8 == 0
     assert size_of(ARRAYS, {"schema": "héad/1"}) == len(data)
-    assert written() == data
+    assert npz_bytes() == data
 
 
 def test_types_that_the_format_does_not_name_are_refused():
     assert list(DTYPES.values()) == ["F32", "F16", "I8", "U8", "U16", "I32", "I64"]
     with pytest.raises(KeyError):
-        written({"x": np.array(["text"])})
+        npz_bytes({"x": np.array(["text"])})

@@ -16,7 +16,7 @@ SHARDS = [{"file": file} for file in FILES]
 def write(path, order, *, stop_after=None, origin=ORIGIN):
     """Writes the shards that are not done, in any order; is stopped after some of them."""
     with corpus_directory(path, ABOUT, origin, FILES) as directory:
-        for place, number in enumerate(one for one in order if one not in directory.done):
+        for place, number in enumerate(shard for shard in order if shard not in directory.done):
             if place == stop_after:
                 raise KeyboardInterrupt
             with written_aside(path / FILES[number], among_machines=True) as aside:
@@ -41,7 +41,7 @@ def test_a_directory_written_in_pieces_and_any_order_is_that_written_at_once(tmp
     assert files(tmp_path / "pieces") == files(tmp_path / "whole")
     manifest = json.loads((tmp_path / "whole" / MANIFEST).read_text())
     assert manifest["is_complete"]
-    assert [one["file"] for one in manifest["shards"]] == FILES
+    assert [shard["file"] for shard in manifest["shards"]] == FILES
     write(tmp_path / "pieces", range(4))
     assert files(tmp_path / "pieces") == files(tmp_path / "whole")
 

@@ -61,7 +61,7 @@ def change_config(directory, **changes):
     path.write_text(json.dumps(values))
 
 
-def refused(directory, kind=ArtifactError):
+def refusal_of(directory, kind=ArtifactError):
     """Loads a directory that must be refused; returns the message."""
     start = time.thread_time()
     with pytest.raises(kind) as raised:
@@ -135,21 +135,21 @@ def test_each_file_missing_empty_truncated_or_of_noise_is_one_line(directory, na
         if damage == whole[:-1] and whole.endswith(b"\n"):
             load_model_directory(directory)  # only the last line end is gone
         else:
-            assert str(path) in refused(directory, TformerError)
+            assert str(path) in refusal_of(directory, TformerError)
     path.unlink()
-    refused(directory, TformerError)
+    refusal_of(directory, TformerError)
     path.mkdir()
-    refused(directory, TformerError)
+    refusal_of(directory, TformerError)
     path.rmdir()
     os.mkfifo(path)
-    refused(directory, TformerError)
+    refusal_of(directory, TformerError)
 
 
 def test_a_path_that_is_not_a_directory_is_reported(tmp_path):
-    assert "no such directory" in refused(tmp_path / "nowhere")
+    assert "no such directory" in refusal_of(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    assert "is a file" in refused(tmp_path / "file")
-    assert "config.json is missing; name a tformer model directory" in refused(tmp_path)
+    assert "is a file" in refusal_of(tmp_path / "file")
+    assert "config.json is missing; name a tformer model directory" in refusal_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_weights_of_another_model_are_refused(directory, change, message):
     else:
         change(tensors)
     save_file(tensors, path)
-    assert message in refused(directory)
+    assert message in refusal_of(directory)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_weights_of_another_model_are_refused(directory, change, message):
 )
 def test_hostile_and_contradictory_configs_are_refused_at_once(directory, changes, message):
     change_config(directory, **changes)
-    assert message in refused(directory)
+    assert message in refusal_of(directory)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_hostile_and_contradictory_configs_are_refused_at_once(directory, change
 )
 def test_foreign_and_nested_json_is_refused(directory, text):
     (directory / "config.json").write_text(text)
-    refused(directory)
+    refusal_of(directory)
 
 
 class Trap:
@@ -243,9 +243,9 @@ def test_nothing_is_ever_unpickled(directory, tmp_path):
     load_model_directory(directory)
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         (directory / name).write_bytes(trap)
-        refused(directory, TformerError)
+        refusal_of(directory, TformerError)
     (directory / "model.safetensors").unlink()
-    refused(directory, TformerError)
+    refusal_of(directory, TformerError)
     assert not sprung.exists()
     pickle.loads(trap).close()  # noqa: S301
     assert sprung.exists(), "the trap works"
@@ -255,7 +255,7 @@ def test_the_tokenizer_of_another_model_is_refused(directory, tokenizer):
     other = train_tokenizer(["x y z"] * 3, TokenizerConfig(vocab_size=270))
     assert other.vocab_size != tokenizer.vocab_size
     (directory / "tokenizer.json").write_text(other.to_json())
-    assert "restore this model's own tokenizer" in refused(directory)
+    assert "restore this model's own tokenizer" in refusal_of(directory)
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path, tokenizer):

@@ -72,4 +72,4 @@ def test_hostile_bytes_are_read_or_refused_in_one_line(tmp_path):
         else:
             assert all(set(read.candidates([token])) <= {*range(8)} for token in range(3))
     assert len(said) > 100
-    assert all(one.startswith(str(path)) and "\n" not in one for one in said)
+    assert all(message.startswith(str(path)) and "\n" not in message for message in said)

@@ -32,12 +32,12 @@ def test_the_umask_decides_who_may_read_the_weights(tmp_path, umask, mode):
 def test_leftovers_of_a_kill_are_known_by_their_names(tmp_path, monkeypatch):
     seen = []
 
-    def observed(named, path, metadata):
+    def observe_save(named, path, metadata):
         path.with_name(".tmpX1y2Z3").touch()  # as safetensors 0.8 does before it renames its file
         seen.extend(entry.name for entry in tmp_path.iterdir())
         save_file(named, path, metadata=metadata)
 
-    monkeypatch.setattr(tensors, "save_file", observed)
+    monkeypatch.setattr(tensors, "save_file", observe_save)
     save_tensors(tmp_path / "model.safetensors", {"weight": torch.ones(2)})
     assert seen
     assert all(name.endswith(ASIDE) for name in seen)

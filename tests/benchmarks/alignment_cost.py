@@ -33,8 +33,10 @@ def second_pass(opened, aligner, lines):
     """Aligns as if the search had heard nothing."""
     found = aligner.listening(opened.translator).translate(lines)
     deaf = [
-        replace(one, hypotheses=tuple(replace(h, attention=()) for h in one.hypotheses))
-        for one in found
+        replace(
+            translation, hypotheses=tuple(replace(h, attention=()) for h in translation.hypotheses)
+        )
+        for translation in found
     ]
     aligner.align_translations(deaf)
 

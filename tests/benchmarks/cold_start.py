@@ -130,10 +130,10 @@ def medians_of(costs):
 
 def cells(name, own, peer):
     computing, wall, peak = zip(own, peer, strict=True)
-    seconds = [f"{one:.2f}" for one in computing]
+    seconds = [f"{number:.2f}" for number in computing]
     return (
-        name, *seconds, f"{own[0] / peer[0]:.2f}", *(f"{one:.2f}" for one in wall),
-        *(f"{one:.0f}" for one in peak),
+        name, *seconds, f"{own[0] / peer[0]:.2f}", *(f"{number:.2f}" for number in wall),
+        *(f"{number:.0f}" for number in peak),
     )  # fmt: skip
 
 

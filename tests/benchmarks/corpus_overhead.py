@@ -33,7 +33,7 @@ def main():
                 command = [*TFORMER, "translate-corpus", *common, given.text, "-o", output]
                 cost = cost_of([*command, "--workers", workers], threads=1)
                 costs.setdefault(f"{workers} workers", []).append(cost)
-                parts = b"".join(one.read_bytes() for one in sorted(Path(output).glob("part-*")))
+                parts = b"".join(part.read_bytes() for part in sorted(Path(output).glob("part-*")))
                 if parts != plain.read_bytes():
                     fail(f"{workers} workers: other bytes than those of translate")
     alone = median(cost.processor for cost in costs["translate"])

@@ -67,7 +67,7 @@ def ours(model, precision):
         raise SystemExit("the kernels do not take this model")
 
     def embed(texts):
-        return np.array([one.vector for one in embed_texts(opened, texts)])
+        return np.array([embedding.vector for embedding in embed_texts(opened, texts)])
 
     return embed
 
@@ -120,8 +120,8 @@ def in_batches(model, compute):
             some = order[first : first + BATCH]
             read = tokenizer.encode_batch([texts[number] for number in some])
             batch = {
-                "input_ids": np.array([one.ids for one in read]),
-                "attention_mask": np.array([one.attention_mask for one in read]),
+                "input_ids": np.array([encoding.ids for encoding in read]),
+                "attention_mask": np.array([encoding.attention_mask for encoding in read]),
             }
             for number, vector in zip(some, compute(batch), strict=True):
                 found[number] = vector

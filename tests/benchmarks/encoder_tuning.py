@@ -50,7 +50,7 @@ def main():
                 "training.max_epochs=1",
                 NO_AVERAGE,
             )
-            given = [part for one in sets for part in ("--set", one)]
+            given = [part for setting in sets for part in ("--set", setting)]
             run = work / f"run-{len(list(work.iterdir()))}"
             source = ("--from", options.model, "--precision", precision)
             return [*TFORMER, "train", "sst2", "-o", run, *source, *given, "--quiet"]

@@ -72,7 +72,7 @@ class Run:
 
 
 def main():
-    options = parsed()
+    options = parse_options()
     runs = []
     with work_directory(options.work) as work:
         before = bleu(options.model, options, new=True), bleu(options.model, options, new=False)
@@ -80,7 +80,7 @@ def main():
         for pairs in options.pairs:
             first_pairs(options.new, work, pairs)
             for kind in options.kinds:
-                runs.append(measured(kind, pairs, work, options))
+                runs.append(measure_training(kind, pairs, work, options))
                 say(f"{kind}, {pairs:,} pairs: {runs[-1]}")
                 report = {"before": before, "runs": [asdict(run) for run in runs]}
                 write_json(options.json, report)
@@ -97,7 +97,7 @@ def main():
     )  # fmt: skip
 
 
-def parsed():
+def parse_options():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, help="model directory to start from")
@@ -123,12 +123,12 @@ def first_pairs(data, work, pairs):
         (work / f"{pairs}.{language}").write_text(text, encoding="utf-8")
 
 
-def measured(kind, pairs, work, options):
+def measure_training(kind, pairs, work, options):
     """Trains in a process of its own, and scores what comes of it."""
     run, recipe = work / f"{kind}-{pairs}", work / f"{kind}-{pairs}.toml"
     recipe.write_text(recipe_of(kind, pairs, work, options), encoding="utf-8")
     start = [] if kind == "scratch" else ["--from", options.model]
-    settings = [part for one in options.set for part in ("--set", one)]
+    settings = [part for setting in options.set for part in ("--set", setting)]
     command = ["train", recipe, "-o", run, *start, *settings, "--threads", options.threads, "-q"]
     peak = cost_of([*TFORMER, *command]).peak
     states = sorted((run / "checkpoints").glob("step-*/optimizer.safetensors"))

@@ -125,7 +125,9 @@ def students(options, known):
         config = str(options.config.resolve())
         found["marian"] = engine("marian", venv="marian", config=config)
     found["bergamot"] = engine("bergamot", venv="bergamot")
-    return {name: one for name, one in found.items() if one.venv in {"", *known}}
+    return {
+        name: contestant for name, contestant in found.items() if contestant.venv in {"", *known}
+    }
 
 
 if __name__ == "__main__":

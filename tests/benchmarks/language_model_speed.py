@@ -308,11 +308,11 @@ def by_tformer(_, imported, precision):
     ).generator
     config = generator.config
 
-    def continued(prompts, length):
+    def continue_prompts(prompts, length):
         generator.config = replace(config, max_length=length, min_length=length)
-        return [len(one.texts[0].token_ids) for one in generator.generate(prompts)]
+        return [len(generation.texts[0].token_ids) for generation in generator.generate(prompts)]
 
-    return continued
+    return continue_prompts
 
 
 def by_transformers(model, _, precision):
@@ -326,7 +326,7 @@ def by_transformers(model, _, precision):
         model, dtype=torch.bfloat16 if precision else torch.float32
     ).eval()
 
-    def continued(prompts, length):
+    def continue_prompts(prompts, length):
         batch = tokenizer(list(prompts), return_tensors="pt", padding=True)
         with torch.inference_mode():
             found = loaded.generate(
@@ -338,7 +338,7 @@ def by_transformers(model, _, precision):
             )
         return [found.shape[1] - batch["input_ids"].shape[1]] * len(prompts)
 
-    return continued
+    return continue_prompts
 
 
 def by_ctranslate2(model, imported, precision):
@@ -354,8 +354,8 @@ def by_ctranslate2(model, imported, precision):
     generator = ctranslate2.Generator(str(folder), device="cpu", intra_threads=threads)
     tokenizer = AutoTokenizer.from_pretrained(model)
 
-    def continued(prompts, length):
-        tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(one)) for one in prompts]
+    def continue_prompts(prompts, length):
+        tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(prompt)) for prompt in prompts]
         found = generator.generate_batch(
             tokens,
             max_length=length,
@@ -363,9 +363,9 @@ def by_ctranslate2(model, imported, precision):
             include_prompt_in_result=False,
             sampling_topk=1,
         )
-        return [len(one.sequences_ids[0]) for one in found]
+        return [len(result.sequences_ids[0]) for result in found]
 
-    return continued
+    return continue_prompts
 
 
 _GENERATORS = {
@@ -406,9 +406,9 @@ def main():
     generation.add_argument("--prompts", type=int, default=16, help="prompts at once [16]")
     generation.add_argument("--by", nargs="+", default=list(_GENERATORS), help="[all]")
     generation.add_argument("--bfloat16", action="store_true", help="race transformers in it, too")
-    for one in (training, generation):
-        one.add_argument("--rounds", type=int, default=2)
-        one.add_argument("--threads", type=int, default=os.cpu_count())
+    for command in (training, generation):
+        command.add_argument("--rounds", type=int, default=2)
+        command.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
     {"train": train, "generate": generate}[options.command](options)
 

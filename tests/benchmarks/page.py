@@ -64,7 +64,7 @@ def main():
     options = parser.parse_args()
     lines = [line for line in read_lines(options.text) if line.strip()]
     found = {"first paint": [], "key to translation": [], "key to heads": [], "bare request": []}
-    with served(options.model) as address, sync_playwright() as started:
+    with serve_model(options.model) as address, sync_playwright() as started:
         browser = started.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
         for n in range(options.rounds + 1):
             context = browser.new_context(viewport={"width": 1280, "height": 720})
@@ -73,11 +73,11 @@ def main():
             page.wait_for_selector(".thumb", timeout=120_000)
             paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             typed, other = (lines[(2 * n + k) % len(lines)] for k in range(2))
-            one = {"paint": page.evaluate(paint), **page.evaluate(TYPED, typed)}
-            one["bare"] = page.evaluate(BARE, other)
+            visit = {"paint": page.evaluate(paint), **page.evaluate(TYPED, typed)}
+            visit["bare"] = page.evaluate(BARE, other)
             context.close()
             if n:  # the first loads the inspector
-                for name, value in zip(found, (one[key] for key in KEYS), strict=True):
+                for name, value in zip(found, (visit[key] for key in KEYS), strict=True):
                     found[name].append(value)
         browser.close()
     bare = statistics.median(found["bare request"])
@@ -100,7 +100,7 @@ KEYS = ("paint", "translation", "heads", "bare")
 
 
 @contextmanager
-def served(model):
+def serve_model(model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

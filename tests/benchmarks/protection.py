@@ -99,9 +99,9 @@ def anchors(source, reference):
 
 def put(text, places, copied):
     """Writes texts at places, from the end on; spaces stand around them, but not before marks."""
-    for place, one in sorted(zip(places, copied, strict=True), reverse=True):
+    for place, part in sorted(zip(places, copied, strict=True), reverse=True):
         behind = text[place:]
-        text = f"{text[:place]} {one}{' ' if behind[:1].isalnum() else ''}{behind}"
+        text = f"{text[:place]} {part}{' ' if behind[:1].isalnum() else ''}{behind}"
     return text
 
 
@@ -136,9 +136,9 @@ def shares(lines, translations):
     """Counts, by kind: all texts, those that are verbatim, those that have the same digits."""
     counts = {kind: Counter() for kind in KINDS}
     for (source, _, copied), text in zip(lines, translations, strict=True):
-        for kind, one in copied:
-            is_kept = n_whole(one, text) >= n_whole(one, source)
-            same = kind == "numbers" and n_numbers(one, text) >= n_numbers(one, source)
+        for kind, part in copied:
+            is_kept = n_whole(part, text) >= n_whole(part, source)
+            same = kind == "numbers" and n_numbers(part, text) >= n_numbers(part, source)
             counts[kind].update(all=1, verbatim=is_kept, digits=is_kept or same)
     return counts
 
@@ -149,7 +149,7 @@ def main(model, source, reference, number="10000"):
     found, bleu = {}, {}
     with TemporaryDirectory() as folder:
         given = Path(folder, "lines")
-        given.write_text("".join(f"{one}\n" for one, _, _ in lines))
+        given.write_text("".join(f"{text}\n" for text, _, _ in lines))
         for choice in CHOICES:
             out = Path(folder, choice)
             command = [
@@ -166,20 +166,20 @@ def main(model, source, reference, number="10000"):
             subprocess.run([*command, "--threads", "1", "-q", choice], check=True)
             translations = out.read_text().split("\n")[:-1]
             found[choice] = shares(lines, translations)
-            references = [[one for _, one, _ in lines]]
+            references = [[target for _, target, _ in lines]]
             bleu[choice] = BLEU().corpus_score(translations, references).score
-    print(f"{'':14}  texts | {' | '.join(f'{one}: verbatim same digits' for one in CHOICES)}")  # noqa: T201
+    print(f"{'':14}  texts | {' | '.join(f'{choice}: verbatim same digits' for choice in CHOICES)}")  # noqa: T201
     for kind in (*KINDS, "all"):
         rows = [
-            sum(found[one].values(), Counter()) if kind == "all" else found[one][kind]
-            for one in CHOICES
+            sum(found[choice].values(), Counter()) if kind == "all" else found[choice][kind]
+            for choice in CHOICES
         ]
         shown = [
-            f"{row['verbatim'] / row['all']:{len(one) + 10}.2%} {row['digits'] / row['all']:11.2%}"
-            for one, row in zip(CHOICES, rows, strict=True)
+            f"{row['verbatim'] / row['all']:{len(name) + 10}.2%} {row['digits'] / row['all']:11.2%}"
+            for name, row in zip(CHOICES, rows, strict=True)
         ]
         print(f"{kind:14} {rows[0]['all']:6} | {' | '.join(shown)}")  # noqa: T201
-    scores = [f"{bleu[one]:{len(one) + 10}.2f}{'':12}" for one in CHOICES]
+    scores = [f"{bleu[choice]:{len(choice) + 10}.2f}{'':12}" for choice in CHOICES]
     print(f"{'BLEU':21} | {' | '.join(scores)}".rstrip())  # noqa: T201
 
 

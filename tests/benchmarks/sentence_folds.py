@@ -25,7 +25,7 @@ def fold_score(model, train, test, settings):
         texts = "".join(f"{line.split(chr(9))[0]}\n" for line in test)
         found = output_of("classify", work / "run", "-q", stdin=texts).removesuffix("\n")
     right = [line.split("\t")[1].strip() for line in test]
-    n_right = sum(one == other for one, other in zip(found.split("\n"), right, strict=True))
+    n_right = sum(label == other for label, other in zip(found.split("\n"), right, strict=True))
     return n_right, cost.processor
 
 

@@ -129,19 +129,19 @@ def serve(name, options):
     asyncio.run(run())
 
 
-def scheduled(options, cache_bytes=0):
+def schedule_lines(options, cache_bytes=0):
     from tformer_cli.serve.models import Service
 
     service = Service({"m": options.model}, cache_bytes=cache_bytes)
     service.preload()
 
     async def translate(lines):
-        return [one.text async for one in service.submit("m", "translate", lines)]
+        return [translation.text async for translation in service.submit("m", "translate", lines)]
 
     return translate
 
 
-def locked(translate):
+def lock_calls(translate):
     """Lets threads wait for a lock, as servers that know no better do."""
     lock = threading.Lock()
 
@@ -156,7 +156,7 @@ def tformer_locked(options):
     from tformer_cli import load
 
     model = load(options.model)
-    return locked(lambda lines: [one.text for one in model.translate(lines)])
+    return lock_calls(lambda lines: [translation.text for translation in model.translate(lines)])
 
 
 def ctranslate2_translate(options):
@@ -189,13 +189,13 @@ def ctranslate2_translate(options):
             suppress_sequences=[[name] for name in names[:EOS_ID]],
         )
         return tokenizer.target.decode_batch(
-            [[ids[name] for name in one.hypotheses[0]] for one in results]
+            [[ids[name] for name in result.hypotheses[0]] for result in results]
         )
 
     return translate
 
 
-def windowed(options):
+def collect_windows(options):
     """Collects sentences for a while, then translates them together."""
     translate = ctranslate2_translate(options)
     waiting = []
@@ -226,11 +226,11 @@ def windowed(options):
 
 
 BACKENDS = {
-    "tformer": scheduled,
-    "tformer-cache": lambda options: scheduled(options, 64 << 20),
+    "tformer": schedule_lines,
+    "tformer-cache": lambda options: schedule_lines(options, 64 << 20),
     "lock": tformer_locked,
-    "ctranslate2-lock": lambda options: locked(ctranslate2_translate(options)),
-    "ctranslate2-window": windowed,
+    "ctranslate2-lock": lambda options: lock_calls(ctranslate2_translate(options)),
+    "ctranslate2-window": collect_windows,
 }
 
 
@@ -350,7 +350,7 @@ def call_bare(options):
 
 
 def measure_load(options, names, lines):
-    counts = [int(one) for one in options.connections.split(",")]
+    counts = [int(number) for number in options.connections.split(",")]
     found = {(name, n): [] for name in names for n in ([1] if name == "bare" else counts)}
     # The client must not take the server's time
     apart = cores()[-1:]
@@ -369,7 +369,7 @@ def measure_load(options, names, lines):
                 os.sched_setaffinity(0, range(os.cpu_count() or 1))
     rows = []
     for (name, n), runs in found.items():
-        latencies = [1000 * one for _, _, some in runs for one in some]
+        latencies = [1000 * latency for _, _, some in runs for latency in some]
         rows.append(
             (
                 name,
@@ -442,7 +442,7 @@ class Service:
         self.process.kill()
         self.process.wait()
 
-    def connected(self):
+    def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def upload(self, text):
@@ -451,14 +451,14 @@ class Service:
         parts = [f'name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()]
         parts.append(f'name="file"; filename="a.txt"\r\n\r\n{text}\r\n')
         body = "".join(f"--b\r\nContent-Disposition: form-data; {part}" for part in parts) + "--b--"
-        connection = self.connected()
+        connection = self.connect()
         kind = {"Content-Type": "multipart/form-data; boundary=b"}
         connection.request("POST", "/translate_file", body.encode(), kind)
         return connection
 
     def sentences(self, words, seconds):
         """Asks for one sentence after the other; returns milliseconds, statuses and readiness."""
-        connection, latencies, statuses = self.connected(), [], Counter()
+        connection, latencies, statuses = self.connect(), [], Counter()
         begun = time.perf_counter()
         while time.perf_counter() - begun < seconds:
             body = {"q": " ".join(words.sample(8)), "source": "en", "target": "fr"}
@@ -507,8 +507,8 @@ def measure_uploads(options, lines):
                     latencies, statuses = service.sentences(words, options.seconds)
                     found[name, n][0].extend(latencies)
                     found[name, n][1].update(statuses)
-                    for one in uploads:
-                        one.close()
+                    for upload in uploads:
+                        upload.close()
     rows = [
         (
             name,
@@ -520,7 +520,7 @@ def measure_uploads(options, lines):
         for (name, n), (latencies, statuses) in found.items()
     ]
     columns = ("version", "uploads", "sentences", "p50 ms", "p99 ms", "max ms", "answers")
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = ", ".join(f"{number:.1f}" for number in os.getloadavg())
     print_table(f"sentences beside uploads of {UPLOAD_LINES} lines, load {load}", columns, rows)
 
 

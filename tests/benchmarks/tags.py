@@ -44,7 +44,7 @@ def spans_of(line, n_spans, size, draw):
     )
 
 
-def unchanged(segment, span, text):
+def find_unchanged(segment, span, text):
     """Returns the place of a span's words in a translation that has them as often, in one run."""
     inner = segment.text[span.start : span.end]
     if len(inner) == 1 and not inner.isdigit():  # English "a" is not Portuguese "a"
@@ -66,7 +66,7 @@ def is_contiguous(text, span, links):
     )
 
 
-def measured(segments, translations, links, texts_of_spans):
+def measure_spans(segments, translations, links, texts_of_spans):
     counts = dict.fromkeys(("spans", "contiguous", "found", "same", "exact", "attention", "f"), 0)
     for segment, text, own in zip(segments, translations, links, strict=True):
         aligned = projection.project(segment, text, own, {})
@@ -78,7 +78,7 @@ def measured(segments, translations, links, texts_of_spans):
             alone = texts_of_spans[segment.text[span.start : span.end]]
             place = text.find(alone)
             counts["found"] += place >= 0
-            if (expected := unchanged(segment, span, text)) is None:
+            if (expected := find_unchanged(segment, span, text)) is None:
                 continue
             counts["same"] += 1
             for name, made in (("exact", aligned), ("attention", heads)):
@@ -95,7 +95,7 @@ def main(model, file, number="300"):
     translator = answers.aligner.listening(opened.translator)
     found = translator.translate(lines)
     links = links_of([answers.aligner], found)
-    texts = [one.text for one in found]
+    texts = [translation.text for translation in found]
     print(  # noqa: T201
         "spans words | aligned: contiguous exact (attention) | found: placed exact | spans same"
     )
@@ -109,8 +109,8 @@ def main(model, file, number="300"):
                 if (spans := spans_of(line, n_spans, size, draw)) is not None
             ]
             inner = {s.text[p.start : p.end] for s, _, _ in drawn for p in s.spans}
-            alone = [one.text for one in opened.translator.translate(sorted(inner))]
-            counts = measured(
+            alone = [translation.text for translation in opened.translator.translate(sorted(inner))]
+            counts = measure_spans(
                 *zip(*drawn, strict=True), dict(zip(sorted(inner), alone, strict=True))
             )
             total, same = counts["spans"], max(1, counts["same"])

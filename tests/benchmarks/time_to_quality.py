@@ -86,7 +86,7 @@ def main():
             for entry in arguments.contestants:
                 say(f"{entry.label}, seed {seed}: training, then the translations")
                 try:
-                    runs.append(trained(entry, seed, work, pythons, arguments))
+                    runs.append(train_contestant(entry, seed, work, pythons, arguments))
                 except ContestantError as error:
                     say(f"error: {error}")
                     n_failed += 1
@@ -96,7 +96,7 @@ def main():
     show(report, runs)
     write_json(arguments.json, report)
     if arguments.svg:
-        arguments.svg.write_text(drawn(runs), encoding="utf-8")
+        arguments.svg.write_text(draw_curves(runs), encoding="utf-8")
     sys.exit(1 if n_failed else 0)
 
 
@@ -129,7 +129,7 @@ def entry_of(text):
     return entry
 
 
-def trained(entry, seed, work, pythons, arguments):
+def train_contestant(entry, seed, work, pythons, arguments):
     """Trains a contestant, and scores what it has left of itself on the way."""
     contestant = CONTESTANTS[entry.name]
     job = {
@@ -144,11 +144,11 @@ def trained(entry, seed, work, pythons, arguments):
     }
     python = python_of(entry.name, contestant, pythons)
     answer = run_contestant(entry.name, contestant, work, python, job).values
-    points = [scored(work, point) for point in answer["curve"]]
+    points = [score_point(work, point) for point in answer["curve"]]
     return Run(label=entry.label, seed=seed, version=answer["version"], points=points)
 
 
-def scored(work, point):
+def score_point(work, point):
     """A point of the curve: seconds of training, updates and cased BLEU of raw text."""
     line = {"seconds": round(point["seconds"], 1), "updates": point["updates"]}
     for split in ("valid", "test"):
@@ -189,7 +189,8 @@ def show(report, runs):
         "",
         ("contestant", "minutes", "BLEU valid", "BLEU test", "best test", "version"),
         (
-            (label, f"{final['seconds'] / 60:.1f}", shown(final["valid"]), shown(final["test"]),
+            (label, f"{final['seconds'] / 60:.1f}",
+             show_scores(final["valid"]), show_scores(final["test"]),
              f"{max(final['test']):.1f}", versions[label])
             for label, final in report["finals"].items()
         ),
@@ -203,13 +204,13 @@ def show(report, runs):
     write(f"BLEU: {runs[0].points[-1]['signature']}")
 
 
-def shown(scores):
+def show_scores(scores):
     """The mean, with the spread over seeds."""
     spread = f" ({min(scores):.1f} to {max(scores):.1f})" if len(scores) > 1 else ""
     return f"{statistics.mean(scores):.1f}{spread}"
 
 
-def drawn(runs):
+def draw_curves(runs):
     """BLEU of the validation set over seconds of training, as SVG."""
     from tformer_cli.show.chart import render_svg
     from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName

@@ -203,9 +203,9 @@ def everybody_able(pythons):
     )
     lacks_bfloat16 = subprocess.run([sys.executable, "-c", question], check=False).returncode
     able = {
-        name: one.venv
-        for name, one in CONTESTANTS.items()
-        if not (lacks_bfloat16 and one.precision == "bfloat16")
+        name: contestant.venv
+        for name, contestant in CONTESTANTS.items()
+        if not (lacks_bfloat16 and contestant.precision == "bfloat16")
     }
     missing = set(able.values()) - pythons.keys() - {""}
     for venv in sorted(missing):

@@ -29,7 +29,7 @@ WARM_UP, TIMED = 5, 25
 
 
 def main():
-    options = parsed()
+    options = parse_options()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.cost:
         for name, seconds in costs(options).items():
@@ -42,12 +42,12 @@ def main():
             key = f"{name}-{options.updates}-{seed}"
             if key not in results:
                 say(key)
-                results[key] = trained(key, name, seed, options)
+                results[key] = train_run(key, name, seed, options)
                 write_json(file, results)
     show(results, options)
 
 
-def parsed():
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("switches", nargs="*", default=list(SWITCHES), help=", ".join(SWITCHES))
     parser.add_argument("--data", type=Path, required=True, help="Multi30k")
@@ -74,15 +74,17 @@ def keys_of(name, options):
         yield from SWITCHES[switch]
 
 
-def trained(key, name, seed, options):
+def train_run(key, name, seed, options):
     """Trains in a process of its own; a run that was cut off is resumed."""
     run = options.work / key
-    sets = [part for one in keys_of(name, options) for part in ("--set", one)]
+    sets = [part for setting in keys_of(name, options) for part in ("--set", setting)]
     threads = ("--threads", options.threads)
     command = ["train", options.recipe, "-o", run, "--seed", seed, *sets, *threads, "--quiet"]
     cost = cost_of([*TFORMER, *command])
     entries = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    scores = [one["scores"] for one in map(json.loads, entries) if one["kind"] == "validation"]
+    scores = [
+        entry["scores"] for entry in map(json.loads, entries) if entry["kind"] == "validation"
+    ]
     source = options.data / f"{options.test}.en.gz"
     beam = ("--beam-size", options.beam_size)
     text = output_of("translate", run, "-i", source, *beam, *threads, "--quiet")
@@ -95,7 +97,7 @@ def costs(options):
     for number in range(options.cost):
         for name, taken in seconds.items():
             few, many = (
-                untested(name, n, options.work / f"cost-{name}-{number}-{n}", options)
+                time_training(name, n, options.work / f"cost-{name}-{number}-{n}", options)
                 for n in (WARM_UP, WARM_UP + TIMED)
             )
             taken.append((many - few) / TIMED)
@@ -103,10 +105,10 @@ def costs(options):
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
-def untested(name, n_updates, run, options):
+def time_training(name, n_updates, run, options):
     """Processor seconds of a whole training without validation."""
     keys = [*keys_of(name, options), f"training.max_steps={n_updates}", "data.valid=[]"]
-    sets = [part for one in keys for part in ("--set", one)]
+    sets = [part for setting in keys for part in ("--set", setting)]
     threads = ("--threads", options.threads)
     command = ["train", options.recipe, "-o", run, "--fresh", *sets, *threads, "--quiet"]
     return cost_of([*TFORMER, *command]).processor
@@ -121,18 +123,18 @@ def show(results, options):
         return [results[f"{name}-{options.updates}-{seed}"] for seed in options.seeds]
 
     def texts(name):
-        return [line for one in of(name) for line in one["text"]]
+        return [line for result in of(name) for line in result["text"]]
 
     reference = list(read_lines(options.data / f"{options.test}.de.gz")) * len(options.seeds)
     first, *_ = options.switches
     paired = PairedScores(texts(first), [reference])
     rows = []
     for name in options.switches:
-        cells = [f"{statistics.mean(one['loss'] for one in of(name)):.3f}"]
-        for one in paired.compare(texts(name)):
-            low, high = one.interval
-            cells += [f"{one.value:.1f}", f"{one.difference:+.1f} ({low:+.1f} to {high:+.1f})"]
-            cells.append(f"{one.p_value:.3f}" if name != first else "")
+        cells = [f"{statistics.mean(result['loss'] for result in of(name)):.3f}"]
+        for score in paired.compare(texts(name)):
+            low, high = score.interval
+            cells += [f"{score.value:.1f}", f"{score.difference:+.1f} ({low:+.1f} to {high:+.1f})"]
+            cells.append(f"{score.p_value:.3f}" if name != first else "")
         rows.append((name, *cells))
     heads = ("switch", "loss", "BLEU", "difference", "p", "chrF", "difference", "p")
     print_table(f"{options.updates} updates, seeds {options.seeds}", heads, rows)

@@ -34,7 +34,7 @@ Command = Callable[[Path, int], list[str]]
 
 
 @contextmanager
-def started(checkout, arguments):
+def start_stopped(checkout, arguments):
     """Starts a command of a checkout and stops it at once; it is killed if it is still there."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "tformer_cli", *arguments, "--threads", "1", "--quiet"]
@@ -79,17 +79,17 @@ def race(processes):
     return seconds
 
 
-def compared(checkouts, command, amounts):
+def compare_checkouts(checkouts, command, amounts):
     """Processor seconds of each checkout for the work between two amounts of it."""
     found = []
     for amount in amounts:
         with (
             tempfile.TemporaryDirectory() as first,
             tempfile.TemporaryDirectory() as second,
-            started(checkouts[0], command(Path(first), amount)) as one,
-            started(checkouts[1], command(Path(second), amount)) as other,
+            start_stopped(checkouts[0], command(Path(first), amount)) as first_process,
+            start_stopped(checkouts[1], command(Path(second), amount)) as second_process,
         ):
-            found.append(race([one, other]))
+            found.append(race([first_process, second_process]))
     less, more = found
     return [b - a for a, b in zip(less, more, strict=True)]
 
@@ -162,7 +162,7 @@ def main():
     for name, (command, amounts) in races.items():
         if options.only not in name:
             continue
-        found = [compared(checkouts, command, amounts) for _ in range(options.rounds)]
+        found = [compare_checkouts(checkouts, command, amounts) for _ in range(options.rounds)]
         before, after = (statistics.median(column) for column in zip(*found, strict=True))
         ratios = sorted(old / new for old, new in found)
         shown = " ".join(f"{ratio:.3f}" for ratio in ratios)

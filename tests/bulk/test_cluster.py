@@ -104,16 +104,18 @@ def dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", module)
     monkeypatch.setitem(sys.modules, "distributed.comm", comm)
     opened = {"place": "cpu", "precision": "float32", "engine": "tformer", "notes": []}
-    asked = []
-    monkeypatch.setattr(cluster, "describe", lambda opening: asked.append(opening) or opened)
+    requests = []
+    monkeypatch.setattr(cluster, "describe", lambda opening: requests.append(opening) or opened)
     monkeypatch.setattr(
-        cluster, "translate_shard", lambda opening, task: asked.append(opening) or {"sha256": "5"}
+        cluster,
+        "translate_shard",
+        lambda opening, task: requests.append(opening) or {"sha256": "5"},
     )
 
     def make(failures=(), address="node1:8786", **more):
         client = StandIn(failures)
         module.Client, module.as_completed = client, client.as_completed
-        client.asked = asked
+        client.asked = requests
         return client, DaskCluster(address, **more)
 
     return make
@@ -132,17 +134,19 @@ def run(engine, n_shards=3):
 
 
 def test_shards_are_submitted_a_few_ahead_and_all_open_the_model_alike(dask):
-    told = []
-    client, engine = dask(tell=told.append)
+    notes = []
+    client, engine = dask(tell=notes.append)
     events = run(engine, 30)
     assert Counter(event.number for event in events) == Counter(range(30))
     assert {(event.kind, event.worker) for event in events} == {("done", "w1")}
     assert client.most == cluster.SHARDS_AHEAD
     assert client.address == "tcp://node1:8786"
-    assert told == ["tcp://node1:8786 has no worker; waiting for one"]
+    assert notes == ["tcp://node1:8786 has no worker; waiting for one"]
     first, *others = (json.loads(opening)["options"] for opening in client.asked)
     assert first == {"threads": 2}
-    assert all(one == {"threads": 2, "precision": "float32", "device": "cpu"} for one in others)
+    assert all(
+        options == {"threads": 2, "precision": "float32", "device": "cpu"} for options in others
+    )
     assert client.calls["close"] == 1
 
 
@@ -196,7 +200,7 @@ def test_options_that_exclude_each_other(model, tmp_path, monkeypatch):
     text = tmp_path / "in.txt"
     text.write_text("A man\n")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    for options, told in (
+    for options, message in (
         (["--cluster", "a:1"], "--cluster: needs the package distributed; pip install 'tformer[cl"),
         (["--cluster", "a:1", "--workers", "2"], "--workers: are processes of this machine"),
         (["--tls-ca", str(text)], "--tls-ca: is for a cluster; add --cluster"),
@@ -204,10 +208,10 @@ def test_options_that_exclude_each_other(model, tmp_path, monkeypatch):
         (["--cluster", "a:1", "--tls-cert", str(tmp_path / "no")], "no: no such file"),
     ):
         arguments = [str(model), str(text), "-o", str(tmp_path / "out"), *options]
-        done = CliRunner().invoke(app, ["translate-corpus", *arguments])
-        assert done.exit_code == 2, options
-        assert told in done.stderr
-        assert done.stderr.count("\n") == 1
+        result = CliRunner().invoke(app, ["translate-corpus", *arguments])
+        assert result.exit_code == 2, options
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 @pytest.fixture
@@ -258,17 +262,17 @@ class Processes:
 
 @pytest.fixture
 def processes(python, tmp_path):
-    with started(python, tmp_path) as found:
-        yield found
+    with start_processes(python, tmp_path) as running:
+        yield running
 
 
 @contextmanager
-def started(python, folder, tls=()):
-    found = Processes(python, folder, tls)
+def start_processes(python, folder, tls=()):
+    local = Processes(python, folder, tls)
     try:
-        yield found
+        yield local
     finally:
-        for process in found.running:
+        for process in local.running:
             process.kill()
             process.communicate()
 
@@ -289,7 +293,7 @@ def corpus(model, tmp_path):
     return text, tmp_path / "out", (tmp_path / "expected.txt").read_bytes()
 
 
-def joined(directory):
+def join_parts(directory):
     assert not list(directory.glob("*.partial"))
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
@@ -308,7 +312,7 @@ def test_workers_die_and_join(processes, model, corpus):
     stdout, stderr = client.communicate(timeout=200)
     assert client.returncode == 0, stderr
     assert stdout.decode() == f"{output}\n"
-    assert joined(output) == expected
+    assert join_parts(output) == expected
 
 
 @pytest.mark.long
@@ -337,7 +341,7 @@ def test_client_and_scheduler_die_and_the_same_command_continues(processes, mode
     client = processes.client(model, text, output)
     _, stderr = client.communicate(timeout=200)
     assert client.returncode == 0, stderr
-    assert joined(output) == expected
+    assert join_parts(output) == expected
 
 
 @pytest.mark.long
@@ -357,13 +361,13 @@ def test_tls(python, tmp_path, model, corpus):
     openssl("x509", "-req", "-in", request, *signed)
     files = ["--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key]
     ours = ["--tls-ca", ca, "--tls-cert", certificate, "--tls-key", key]
-    with started(python, tmp_path, files) as processes:
+    with start_processes(python, tmp_path, files) as processes:
         processes.scheduler()
         processes.worker()
         client = processes.client(model, text, output, *ours)
         _, stderr = client.communicate(timeout=200)
         assert client.returncode == 0, stderr
-        assert joined(output) == expected
+        assert join_parts(output) == expected
         refused = processes.client(model, text, tmp_path / "other")
         _, stderr = refused.communicate(timeout=200)
         assert refused.returncode == 2

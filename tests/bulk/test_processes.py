@@ -76,13 +76,13 @@ def started(tmp_path, monkeypatch):
     return start
 
 
-def done(events):
+def count_done(events):
     return Counter(event.answer["number"] for event in events if event.kind == "done")
 
 
 def test_every_shard_is_done_once_by_as_many_processes_as_there_is_work_for(started):
     events, children = started(5, 3)
-    assert done(events) == Counter(range(5))
+    assert count_done(events) == Counter(range(5))
     assert len(children) <= 3
     for event in events:
         assert event.answer is None or event.answer["number"] == event.number
@@ -93,7 +93,7 @@ def test_every_shard_is_done_once_by_as_many_processes_as_there_is_work_for(star
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_the_shard_of_a_killed_process_is_done_by_another(started, n_workers):
     events, children = started(4, n_workers, {"1": 2, "3": 1})
-    assert done(events) == Counter(range(4))
+    assert count_done(events) == Counter(range(4))
     lost = [event for event in events if event.kind == "lost"]
     assert Counter(event.number for event in lost) == {1: 2, 3: 1}
     assert all(event.reason.startswith("killed; memory may be short") for event in lost)
@@ -102,7 +102,7 @@ def test_the_shard_of_a_killed_process_is_done_by_another(started, n_workers):
 
 def test_a_shard_that_kills_everyone_is_given_up_and_all_others_are_done(started):
     events, _ = started(4, 2, {"2": 99})
-    assert done(events) == Counter([0, 1, 3])
+    assert count_done(events) == Counter([0, 1, 3])
     assert [event.kind for event in events if event.number == 2 and event.reason] == [
         "lost", "lost", "given up"
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_shard_that_kills_everyone_is_given_up_and_all_others_are_done(started
 
 def test_processes_that_end_before_they_begin_are_tried_again_some_times(started, tmp_path):
     events, children = started(2, 1, {"start": 2})
-    assert done(events) == Counter(range(2))
+    assert count_done(events) == Counter(range(2))
     assert [child.returncode for child in children[:2]] == [3, 3]
     (tmp_path / "start.deaths").unlink()
     with pytest.raises(TformerError, match=r"3 processes ended before .* \(exit status 3\); name"):
@@ -129,12 +129,12 @@ def openings(monkeypatch):
     """What stands for the processes says that it is on a machine with three GPUs."""
 
     class Worker(processes._Worker):
-        def __init__(self, name, opening, threads, heard):
+        def __init__(self, name, opening, threads, queue):
             self.name, self.number, self.options = name, None, json.loads(opening)["options"]
             self.device = self.options.get("device", "auto")
             place = self.device if "cuda" in self.device else "cuda"
             facts = {"place": place, "precision": "bfloat16", "n_gpus": 3}
-            heard.put((self, {"ready": facts}))
+            queue.put((self, {"ready": facts}))
 
         def close(self):
             pass
@@ -154,10 +154,10 @@ def test_processes_are_spread_over_the_gpus(openings, device):
             for _ in range(4):
                 running._start_one()
             workers = running._workers
-            assert [one.device[-1] for one in workers] == [*"01201"]
+            assert [worker.device[-1] for worker in workers] == [*"01201"]
             assert workers[0].options.get("device") == device  # which is the first of the visible
-            assert [one.options["device"] for one in workers[1:3]] == ["cuda:1", "cuda:2"]
-            assert {one.options["precision"] for one in workers[1:]} == {"bfloat16"}
+            assert [worker.options["device"] for worker in workers[1:3]] == ["cuda:1", "cuda:2"]
+            assert {worker.options["precision"] for worker in workers[1:]} == {"bfloat16"}
             del workers[2]  # one that died
             running._start_one()
             assert workers[-1].options["device"] == "cuda:2"
@@ -166,7 +166,7 @@ def test_processes_are_spread_over_the_gpus(openings, device):
 def test_a_gpu_that_is_named_has_all_processes(openings):
     with LocalProcesses(2).start(json.dumps({"options": {"device": "cuda:1"}})) as running:
         running._start_one()
-        assert [one.options["device"] for one in running._workers] == ["cuda:1"] * 2
+        assert [worker.options["device"] for worker in running._workers] == ["cuda:1"] * 2
     with LocalProcesses().start(json.dumps({"options": {"device": "cuda:1"}})) as running:
         assert running.n_workers == 1
 
@@ -179,7 +179,7 @@ def test_gpus_are_counted_where_the_model_is_open(monkeypatch):
 
 def test_threads_are_those_asked_for_or_the_processors_divided(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    found = [
+    messages = [
         (engine._n_workers, engine._threads)
         for engine in (
             LocalProcesses(),
@@ -189,4 +189,4 @@ def test_threads_are_those_asked_for_or_the_processors_divided(monkeypatch):
             LocalProcesses(2, 1),
         )
     ]
-    assert found == [(8, 1), (2, 4), (3, 2), (16, 1), (2, 1)]
+    assert messages == [(8, 1), (2, 4), (3, 2), (16, 1), (2, 1)]

@@ -65,18 +65,18 @@ class InThisProcess:
 
 
 def run(model, sources, output, workers=None, *, lines_per_shard=4, bulk=None, **options):
-    given = {"kind", "fields", "split", "part"} & options.keys()
+    names = {"kind", "fields", "split", "part"} & options.keys()
     corpus = GivenCorpus(
-        sources=[str(one) for one in sources],
+        sources=[str(source) for source in sources],
         lines_per_shard=lines_per_shard,
-        **{name: options.pop(name) for name in given},
+        **{name: options.pop(name) for name in names},
     )
     workers = workers or InThisProcess()
     bulk = BulkOptions(workers=workers, **(bulk or {}))
     return translate_corpus(model, corpus, output, bulk, **{**FIXED, **options})
 
 
-def joined(directory):
+def join_parts(directory):
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
 
@@ -87,7 +87,11 @@ def files(directory):
 @pytest.fixture(scope="module")
 def expected(model):
     """The translations of the lines, each alone."""
-    return [one.text for line in LINES for one in translate_lines(model, [line], **FIXED)]
+    return [
+        translation.text
+        for line in LINES
+        for translation in translate_lines(model, [line], **FIXED)
+    ]
 
 
 @pytest.fixture
@@ -101,15 +105,15 @@ def text(tmp_path):
 def test_shards_of_text_are_what_translate_writes(model, text, tmp_path, lines_per_shard):
     translate_file(model, text, tmp_path / "out.txt", **FIXED)
     report = run(model, [text], tmp_path / "out", lines_per_shard=lines_per_shard)
-    assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
+    assert join_parts(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
     assert report.counts == {
         "lines": 12, "not_utf8": 1, "split": 1, "truncated": 0, "unknown": 0, "unsatisfied": 0,
         "sentences": 0, "unseen": 0, "untrained": 0,
     }  # fmt: skip
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     shards = manifest["shards"]
-    assert [one["first_line"] for one in shards] == list(range(0, 12, lines_per_shard))
-    assert sum(one["lines"] for one in shards) == manifest["lines"] == 12
+    assert [shard["first_line"] for shard in shards] == list(range(0, 12, lines_per_shard))
+    assert sum(shard["lines"] for shard in shards) == manifest["lines"] == 12
     assert len(files(tmp_path / "out")) == len(shards) + 1
 
 
@@ -117,7 +121,7 @@ def test_sampling_goes_by_the_line_in_its_file(model, text, tmp_path):
     options = {"sampling": True, "seed": 7}
     translate_file(model, text, tmp_path / "out.txt", **FIXED, **options)
     run(model, [text], tmp_path / "out", **options)
-    assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
+    assert join_parts(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
@@ -132,12 +136,12 @@ def test_compressed_files_are_decompressed_once_and_several_sources_follow_each_
         run(model, [packed, text], tmp_path / "two", InThisProcess(stop_after=4))
     assert (tmp_path / "two" / "source-00000.unpacked").read_bytes() == text.read_bytes()
     run(model, [packed, text], tmp_path / "two")
-    assert joined(tmp_path / "two") == 2 * joined(tmp_path / "one")
+    assert join_parts(tmp_path / "two") == 2 * join_parts(tmp_path / "one")
     assert sorted(files(tmp_path / "two")) == [
         "manifest.json", *(f"part-0000{number}.txt" for number in range(6))
     ]  # fmt: skip
     shards = json.loads((tmp_path / "two" / "manifest.json").read_text())["shards"]
-    assert [(one["source"], one["first_line"]) for one in shards[2:4]] == [
+    assert [(shard["source"], shard["first_line"]) for shard in shards[2:4]] == [
         (str(packed), 8), (str(text), 0)
     ]  # fmt: skip
 
@@ -147,22 +151,22 @@ def test_an_interrupted_corpus_is_continued_and_ends_with_the_same_bytes(model, 
     for n_more in (1, 1):
         with pytest.raises(KeyboardInterrupt):
             run(model, [text], tmp_path / "out", InThisProcess(stop_after=n_more))
-    told, workers = [], InThisProcess()
-    report = run(model, [text], tmp_path / "out", workers, tell=told.append)
+    notes, workers = [], InThisProcess()
+    report = run(model, [text], tmp_path / "out", workers, tell=notes.append)
     assert workers.translated == [0]
     assert report.begun == 8
-    assert f"{tmp_path / 'out'}: 8 of 12 lines done; resuming after them" in told
+    assert f"{tmp_path / 'out'}: 8 of 12 lines done; resuming after them" in notes
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     # once more: nothing is left to do; a damaged shard is done again
     workers = InThisProcess()
     run(model, [text], tmp_path / "out", workers)
     assert workers.translated == []
     (tmp_path / "out" / "part-00001.txt").write_bytes(b"x")
-    run(model, [text], tmp_path / "out", workers, tell=told.append)
+    run(model, [text], tmp_path / "out", workers, tell=notes.append)
     assert workers.translated == [1]
     assert (
         f"{tmp_path / 'out' / 'part-00001.txt'}: is missing or damaged; it is translated again"
-        in told
+        in notes
     )
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
@@ -208,23 +212,23 @@ def test_records_keep_their_fields(model, expected, tmp_path):
     records = [
         {"id": number, "text": {"en": line}, "x": [None, 1e5]} for number, line in enumerate(LINES)
     ]
-    path.write_text("".join(json.dumps(one) + "\n" for one in records) + "\n")
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + "\n")
     fields = Fields(source="text.en", translation="text_fr", score="score")
     run(model, [path], tmp_path / "out", fields=fields)
-    found = [json.loads(line) for line in joined(tmp_path / "out").splitlines()]
-    assert len(found) == len(LINES) + 1
-    for record, given, translation in zip(found, records, expected, strict=False):
+    rows = [json.loads(line) for line in join_parts(tmp_path / "out").splitlines()]
+    assert len(rows) == len(LINES) + 1
+    for record, source, translation in zip(rows, records, expected, strict=False):
         assert isinstance(record.pop("score"), float)
         assert record.pop("text_fr") == translation
-        assert record == given
-    assert (found[-1]["text.en"], found[-1]["text_fr"]) == ("", "")  # of a blank line
+        assert record == source
+    assert (rows[-1]["text.en"], rows[-1]["text_fr"]) == ("", "")  # of a blank line
 
 
 def test_a_null_of_records_has_the_translation_null(model, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"t": {"en": null}, "required": ["dog"]}\n{"t": {"en": "A man"}}\n')
     run(model, [path], tmp_path / "out", fields=Fields(source="t.en", score="s"))
-    null, other = map(json.loads, joined(tmp_path / "out").splitlines())
+    null, other = map(json.loads, join_parts(tmp_path / "out").splitlines())
     assert null == {"t": {"en": None}, "required": ["dog"], "translation": None, "s": None}
     assert isinstance(other["translation"], str)
 
@@ -234,7 +238,7 @@ def test_records_say_what_their_translations_must_hold(model, tmp_path):
     path.write_text('{"source": "A man", "required": ["dog"]}\n{"source": "A man"}\n')
     run(model, [path], tmp_path / "out", max_length=12)
     first, second = (
-        json.loads(one)["translation"] for one in joined(tmp_path / "out").splitlines()
+        json.loads(line)["translation"] for line in join_parts(tmp_path / "out").splitlines()
     )
     assert "dog" in first
     assert "dog" not in second
@@ -245,12 +249,12 @@ def test_tables_of_tabs_get_a_column(model, expected, tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("".join(f"{number}\t{line}\tz\n" for number, line in enumerate(lines)))
     run(model, [path], tmp_path / "out", fields=Fields(source="2"))
-    found = [line.split("\t") for line in joined(tmp_path / "out").decode().split("\n")[:-1]]
-    assert [row[:3] for row in found] == [
+    rows = [line.split("\t") for line in join_parts(tmp_path / "out").decode().split("\n")[:-1]]
+    assert [row[:3] for row in rows] == [
         [str(number), line, "z"] for number, line in enumerate(lines)
     ]
     kept = [place for place, line in enumerate(LINES) if "\u2028" not in line]
-    assert [found[place][3] for place in kept] == [expected[place] for place in kept]
+    assert [rows[place][3] for place in kept] == [expected[place] for place in kept]
 
 
 @pytest.mark.parametrize(("field", "score"), [("text", ""), ("both.en", "score")])
@@ -270,12 +274,12 @@ def test_parquet_keeps_its_columns_over_any_row_groups(model, expected, tmp_path
     )  # fmt: skip
     parts = sorted((tmp_path / "out").glob("part-*.parquet"))
     assert [pq.read_metadata(part).num_rows for part in parts] == [4, 4, 4]
-    found = pa.concat_tables(pq.read_table(part) for part in parts)
-    assert found.select(table.column_names).equals(table)
-    assert found["fr"].to_pylist() == [*expected[:4], None, *expected[4:]]
-    assert found.column_names == ["id", "text", "both", "fr", *([score] if score else [])]
+    whole = pa.concat_tables(pq.read_table(part) for part in parts)
+    assert whole.select(table.column_names).equals(table)
+    assert whole["fr"].to_pylist() == [*expected[:4], None, *expected[4:]]
+    assert whole.column_names == ["id", "text", "both", "fr", *([score] if score else [])]
     if score:
-        assert found[score].null_count == 1
+        assert whole[score].null_count == 1
 
 
 def test_datasets_keep_their_features_and_become_parquet(model, expected, tmp_path):
@@ -295,19 +299,19 @@ def test_datasets_keep_their_features_and_become_parquet(model, expected, tmp_pa
     ):
         output = tmp_path / f"out-{source.name}-{n_rows}"
         run(model, [source], output, fields=fields, **options)
-        found = datasets.Dataset.from_parquet(
+        dataset = datasets.Dataset.from_parquet(
             [str(part) for part in sorted(output.glob("part-*"))],
             cache_dir=str(tmp_path / "cache"),
         )
-        assert found.features == {
+        assert dataset.features == {
             **features, "translation": datasets.Value("string"), "score": datasets.Value("float64")
         }  # fmt: skip
-        assert found["translation"][:] == expected[:n_rows]
-        assert found["text"][:] == LINES[:n_rows]
+        assert dataset["translation"][:] == expected[:n_rows]
+        assert dataset["text"][:] == LINES[:n_rows]
 
 
 def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_path):
-    def refused(name, content, **options):
+    def refusal_of(name, content, **options):
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(DataError) as error:
@@ -316,38 +320,40 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         return str(error.value).removeprefix(f"{tmp_path}/")
 
     good = b'{"source": "a"}\n'
-    assert refused("a.jsonl", good + b"{\n").startswith("a.jsonl, line 2: is not JSON")
-    assert refused("b.jsonl", good + b'{"text": 1}') == (
+    assert refusal_of("a.jsonl", good + b"{\n").startswith("a.jsonl, line 2: is not JSON")
+    assert refusal_of("b.jsonl", good + b'{"text": 1}') == (
         'b.jsonl, line 2: has no field "source", only text; choose another by --source-field'
     )
-    assert refused("b.jsonl", good + b'{"source": 1}') == (
+    assert refusal_of("b.jsonl", good + b'{"source": 1}') == (
         'b.jsonl, line 2: "source" is a number, not a string; correct the data'
     )
-    assert "line 2: cannot be kept as it is (1e400" in refused(
+    assert "line 2: cannot be kept as it is (1e400" in refusal_of(
         "b.jsonl", good + b'{"source": "a", "x": 1e400}'
     )
-    assert refused("c.jsonl", b'{"source": "a", "translation": "b"}') == (
+    assert refusal_of("c.jsonl", b'{"source": "a", "translation": "b"}') == (
         'c.jsonl, line 1: has a field "translation" already; choose another name with '
         "--target-field"
     )
-    assert refused("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
-    assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
+    assert refusal_of("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
+    assert refusal_of("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
         "e.tsv, line 2: has 1 column, but column 2 is asked for"
     )
-    for ragged, found in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
-        assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (
-            f"e.tsv, line 2: has {found}, but the lines before it have 2; correct the line; "
+    for ragged, columns in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
+        assert refusal_of("e.tsv", b"a\tb\n" + ragged + b"\n") == (
+            f"e.tsv, line 2: has {columns}, but the lines before it have 2; correct the line; "
             "columns are split at tabs"
         )
-    assert refused("f.tsv", b"a\n", fields=Fields(source="x")) == (
+    assert refusal_of("f.tsv", b"a\n", fields=Fields(source="x")) == (
         '--source-field: must be a column of TSV from 1, but is "x"'
     )
-    assert "cannot be read as Parquet" in refused("g.parquet", b"PAR1 no")
-    assert "is damaged or not a compressed file" in refused("h.gz", gzip.compress(b"abc" * 99)[:-9])
-    assert "gzip" in refused("i.txt", gzip.compress(b"abc"))
-    for column, told in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
+    assert "cannot be read as Parquet" in refusal_of("g.parquet", b"PAR1 no")
+    assert "is damaged or not a compressed file" in refusal_of(
+        "h.gz", gzip.compress(b"abc" * 99)[:-9]
+    )
+    assert "gzip" in refusal_of("i.txt", gzip.compress(b"abc"))
+    for column, message in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
         pq.write_table(pa.table({"id": [1], "t": ["a"]}), tmp_path / "t.parquet")
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             run(model, [tmp_path / "t.parquet"], tmp_path / "out", fields=Fields(source=column))
     with pytest.raises(DataError, match="no such file"):
         run(model, [tmp_path / "none.txt"], tmp_path / "out")
@@ -359,7 +365,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("kind", "fields", "message"),
     [
         ("text", {"source": "2"}, "--source-field: files of text have no fields; omit it"),
         ("text", {"translation": "fr"}, "--target-field: files of text have no fields; omit it"),
@@ -370,8 +376,8 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         ("dataset", {"score": "a.s"}, '--score-field: "a.s" would lie in another field'),
     ],
 )
-def test_fields_without_effect_are_refused(model, text, tmp_path, kind, fields, told):
-    with pytest.raises(UsageError, match=f"^{told}"):
+def test_fields_without_effect_are_refused(model, text, tmp_path, kind, fields, message):
+    with pytest.raises(UsageError, match=f"^{message}"):
         run(model, [text], tmp_path / "out", kind=kind, fields=Fields(**fields))
     assert not (tmp_path / "out").exists()
 
@@ -389,10 +395,10 @@ def test_text_that_is_no_unicode_is_translated_as_by_translate(model, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"source": "A man \\ud800 sleeps", "x": "\\udfff"}\n')
     run(model, [path], tmp_path / "out")
-    (found,) = map(json.loads, joined(tmp_path / "out").splitlines())
-    assert (found["source"], found["x"]) == ("A man \ud800 sleeps", "\udfff"), "as they were"
+    (record,) = map(json.loads, join_parts(tmp_path / "out").splitlines())
+    assert (record["source"], record["x"]) == ("A man \ud800 sleeps", "\udfff"), "as they were"
     (expected,) = translate_lines(model, ["A man \ufffd sleeps"], **FIXED)
-    assert found["translation"] == expected.text
+    assert record["translation"] == expected.text
 
 
 def test_an_error_of_a_line_names_its_file(model, text, tmp_path):
@@ -424,15 +430,15 @@ def test_shards_that_are_given_up_are_named_and_the_others_are_there(model, text
 
 
 def test_a_preview_writes_nothing(model, text, tmp_path):
-    given = GivenCorpus(sources=[str(text)], lines_per_shard=5)
+    corpus = GivenCorpus(sources=[str(text)], lines_per_shard=5)
     bulk = BulkOptions(workers=InThisProcess())
-    report = preview_corpus(model, given, tmp_path / "out", bulk, **FIXED)
+    report = preview_corpus(model, corpus, tmp_path / "out", bulk, **FIXED)
     assert (report.plan.rows, len(report.plan.shards), report.begun) == (12, 3, 0)
     assert not (tmp_path / "out").exists()
     with pytest.raises(KeyboardInterrupt):
         run(model, [text], tmp_path / "out", InThisProcess(stop_after=1), lines_per_shard=5)
     before = files(tmp_path / "out")
-    assert preview_corpus(model, given, tmp_path / "out", bulk, **FIXED).begun == 2
+    assert preview_corpus(model, corpus, tmp_path / "out", bulk, **FIXED).begun == 2
     assert files(tmp_path / "out") == before
 
 
@@ -442,7 +448,7 @@ def test_no_lines_are_an_empty_shard(model, tmp_path, name):
     report = run(model, [tmp_path / name], tmp_path / "out")
     part = f"part-00000{Path(name).suffix}"
     assert (report.plan.rows, sorted(files(tmp_path / "out"))) == (0, ["manifest.json", part])
-    assert joined(tmp_path / "out") == b""
+    assert join_parts(tmp_path / "out") == b""
 
 
 @pytest.mark.parametrize(("kind", "n_rows"), [("parquet", 0), ("parquet", 1), ("dataset", 1)])
@@ -452,10 +458,10 @@ def test_a_table_or_part_without_rows_keeps_its_columns(model, tmp_path, kind, n
     datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "in.parquet")
     fields = Fields(score="s")
     run(model, [tmp_path / "in.parquet"], tmp_path / "out", kind=kind, fields=fields, part=(0, 2))
-    found = pq.read_table(tmp_path / "out" / "part-00000.parquet")
-    assert found.num_rows == 0
-    assert found.schema.names == ["source", "n", "translation", "s"]
-    assert datasets.Features.from_arrow_schema(found.schema) == {
+    table = pq.read_table(tmp_path / "out" / "part-00000.parquet")
+    assert table.num_rows == 0
+    assert table.schema.names == ["source", "n", "translation", "s"]
+    assert datasets.Features.from_arrow_schema(table.schema) == {
         **features, "translation": datasets.Value("string"), "s": datasets.Value("float64")
     }  # fmt: skip
 
@@ -486,7 +492,7 @@ def test_joined_parts_are_the_whole(model, text, tmp_path, count):
         manifest = json.loads((part / "manifest.json").read_text())
         assert manifest["lines"] == report.plan.rows == len(shard_range(24, index, count))
         assert manifest["origin"]["shard"] == f"{index}/{count}"
-    assert b"".join(map(joined, parts)) == joined(tmp_path / "whole")
+    assert b"".join(map(join_parts, parts)) == join_parts(tmp_path / "whole")
     with pytest.raises(ArtifactError, match="a different shard; remove"):
         run(model, [text, packed], parts[0], part=(0, 99), **options)
 
@@ -494,11 +500,11 @@ def test_joined_parts_are_the_whole(model, text, tmp_path, count):
 def test_parts_of_tables_are_rows(model, tmp_path):
     table = pa.table({"source": LINES, "n": range(len(LINES))})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=3)
-    found = []
+    tables = []
     for index in range(3):
         run(model, [tmp_path / "in.parquet"], tmp_path / f"{index}", part=(index, 3))
-        found += [pq.read_table(part) for part in sorted((tmp_path / f"{index}").glob("part-*"))]
-    assert pa.concat_tables(found).select(["source", "n"]).equals(table)
+        tables += [pq.read_table(part) for part in sorted((tmp_path / f"{index}").glob("part-*"))]
+    assert pa.concat_tables(tables).select(["source", "n"]).equals(table)
 
 
 def csv_of(text, *, line_end, mark=""):
@@ -521,13 +527,13 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     assert report.counts["lines"] == 4
     parts = sorted((tmp_path / "out").glob("part-*"))
     assert [part.name for part in parts] == ["part-00000.csv", "part-00001.csv"]
-    made = [part.read_bytes().decode() for part in parts]
+    contents = [part.read_bytes().decode() for part in parts]
     head = f'{mark}id;"comment";x;fr;score{line_end}'
-    assert [one[: len(head)] for one in made] == [head, head]
+    assert [part[: len(head)] for part in contents] == [head, head]
     row = f'007;"{LINES[0]}; 1.50";"a{line_end}b";'
-    assert made[0].startswith(f"{head}{row}")
-    assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", made[0][made[0].index("8;;") :])
-    assert f"{line_end}{line_end}8;" in made[0], "a line without cells stays one"
+    assert contents[0].startswith(f"{head}{row}")
+    assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", contents[0][contents[0].index("8;;") :])
+    assert f"{line_end}{line_end}8;" in contents[0], "a line without cells stays one"
     frame = pd.concat(
         pd.read_csv(part, sep=";", dtype=str, keep_default_na=False) for part in parts
     )
@@ -536,7 +542,9 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     texts = [f"{LINES[0]}; 1.50", "", LINES[0]]
     assert list(frame["comment"]) == texts
     assert list(frame["fr"]) == [
-        one.text for text in texts for one in translate_lines(model, [text], **FIXED)
+        translation.text
+        for text in texts
+        for translation in translate_lines(model, [text], **FIXED)
     ]
     # By number, compressed, and continued
     packed = tmp_path / "in.csv.gz"
@@ -552,8 +560,8 @@ def test_a_column_without_a_name(model, tmp_path):
     frame = pd.DataFrame({"source": [LINES[0], LINES[4]]})
     frame.to_csv(tmp_path / "in.csv")
     run(model, [tmp_path / "in.csv"], tmp_path / "out")
-    made = pd.read_csv(tmp_path / "out/part-00000.csv", index_col=0)
-    assert made[["source"]].equals(frame)
+    translated = pd.read_csv(tmp_path / "out/part-00000.csv", index_col=0)
+    assert translated[["source"]].equals(frame)
 
 
 def test_line_ends_in_cells_of_csv_stay(model, tmp_path):

@@ -324,8 +324,8 @@ def test_a_signal_while_a_library_is_loaded_waits_until_it_is(name, status, tmp_
 import signal, sys, time
 from tformer_cli.cli import app
 sys.path.insert(0, {str(tmp_path)!r})
-for one in (signal.SIGINT, signal.SIGHUP):  # a background job ignores them
-    signal.signal(one, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGHUP):  # a background job ignores them
+    signal.signal(number, signal.default_int_handler)
 def run():
     try:
         import strict

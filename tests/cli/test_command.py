@@ -106,7 +106,7 @@ def arguments(command, *named):
     return [*options, "--", *positional]
 
 
-def refused(place, words, command, *named):
+def refusal_of(place, words, command, *named):
     """What is said against a command, whose own code is not even begun."""
     before = content(place)
     with pytest.raises(UsageError) as refusal:
@@ -128,7 +128,7 @@ def test_an_output_that_is_an_input_is_refused(place, words, given, output):
         os.link("run/model.safetensors", "hard")
         places += ["hard", "run/model.safetensors", "link/checkpoints/step-000001/state.json"]
     for name in places:
-        message = refused(place, words, command, (given[0], source), (output[0], name))
+        message = refusal_of(place, words, command, (given[0], source), (output[0], name))
         assert "the input (" in message, message
 
 
@@ -139,7 +139,7 @@ def test_a_file_of_a_run_is_never_replaced(place, words, output):
     names = {*RUN_FILES, *LAYOUT} if is_file else {"checkpoints", "checkpoints/step-000009"}
     (place / "run" / "heads.jsonl").unlink()  # nor one that is missing now
     for name in names:
-        message = refused(place, words, command, (output[0], f"run/{name}"))
+        message = refusal_of(place, words, command, (output[0], f"run/{name}"))
         assert "belongs to the " in message, message
 
 
@@ -190,7 +190,7 @@ def test_two_outputs_are_two_files(place):
         assert "sheet.txt is also the output (--output); name another file\n" in result.stderr
 
 
-def redirected(place, *words, stdin=None, stdout=subprocess.PIPE):
+def run_redirected(place, *words, stdin=None, stdout=subprocess.PIPE):
     return subprocess.run(
         [sys.executable, "-m", "tformer_cli", *words],
         stdin=stdin,
@@ -205,24 +205,24 @@ def redirected(place, *words, stdin=None, stdout=subprocess.PIPE):
 def test_redirected_streams_are_inputs_and_outputs_too(place):
     before = content(place)
     with (place / "text").open("rb") as stdin:
-        result = redirected(place, "translate", "run", "-o", "text", stdin=stdin)
+        result = run_redirected(place, "translate", "run", "-o", "text", stdin=stdin)
     assert (result.returncode, result.stderr) == (
         2,
         "error: --output: text is also the input (stdin); name another file\n",
     )
     with (place / "text").open("rb") as stdin:
-        result = redirected(
+        result = run_redirected(
             place, "translate", "run", "-i", "/dev/stdin", "-o", "text", stdin=stdin
         )
     assert result.returncode == 2
     with (place / "text").open("ab") as stdout:
-        result = redirected(place, "translate", "run", "-i", "text", stdout=stdout)
+        result = run_redirected(place, "translate", "run", "-i", "text", stdout=stdout)
     assert (result.returncode, result.stderr) == (
         2,
         "error: stdout: text is also the input (--input); redirect it to another file\n",
     )
     with (place / "run" / "metrics.jsonl").open("ab") as stdout:
-        result = redirected(place, "translate", "other", "-i", "text", stdout=stdout)
+        result = run_redirected(place, "translate", "other", "-i", "text", stdout=stdout)
     assert result.returncode == 2
     assert f"belongs to the run {place / 'run'}" in result.stderr
     assert content(place) == before
@@ -244,11 +244,11 @@ def test_other_files_may_be_replaced(place, name):
 
 def test_devices_and_pipes_stay_outputs(place):
     shared = ["tokenize", "train", "--algorithm", "char", "--quiet", "text", "-o"]
-    assert redirected(place, *shared, "/dev/null").returncode == 0
+    assert run_redirected(place, *shared, "/dev/null").returncode == 0
     with (place / "log").open("ab") as stdout:
         stdout.write(b"before\n")
         stdout.flush()
-        assert redirected(place, *shared, "/dev/stdout", stdout=stdout).returncode == 0
+        assert run_redirected(place, *shared, "/dev/stdout", stdout=stdout).returncode == 0
     text = (place / "log").read_text()
     assert text.startswith("before\n{")
 

@@ -23,7 +23,7 @@ class SomeFormat(StrEnum):
     html = "html"
 
 
-def chosen(given=None, output="-"):
+def choose_name(given=None, output="-"):
     wanted = None if given is None else SomeFormat(given)
     return chosen_format(wanted, output, SomeFormat, SomeFormat.jsonl).value
 
@@ -40,15 +40,15 @@ def chosen(given=None, output="-"):
 def test_the_format_follows_the_option_then_the_name_then_the_kind_of_output(
     given, output, expected
 ):
-    assert chosen(given, output) == expected
+    assert choose_name(given, output) == expected
 
 
 def test_a_terminal_gets_text(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert chosen() == "jsonl"
+    assert choose_name() == "jsonl"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert chosen() == "text"
-    assert chosen("html") == "html"
+    assert choose_name() == "text"
+    assert choose_name("html") == "html"
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def onto(tmp_path, monkeypatch):
 )
 def test_a_file_gets_text_and_a_pipe_a_format_for_programs(onto, kind, expected):
     onto(kind)
-    assert chosen() == expected
-    assert chosen("jsonl") == "jsonl"
+    assert choose_name() == expected
+    assert choose_name("jsonl") == "jsonl"
 
 
 @pytest.mark.parametrize("columns", [None, "60"])
@@ -144,7 +144,7 @@ def test_a_wrong_format_is_answered_with_those_there_are():
 )
 def test_a_name_that_promises_another_format_is_refused(given, output, names):
     with pytest.raises(UsageError) as refused:
-        chosen(given, output)
+        choose_name(given, output)
     ending = output.rsplit(".")[-1].lower()
     assert str(refused.value) == (
         f"--output: {output} would not be a .{ending} file; what is written goes into {names}: "

@@ -11,7 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from tests.cli.test_command import OUTPUTS, arguments, commands, content, with_role
 from tests.commands import output_of, run
 from tests.foreign import encoders
-from tests.foreign.ctranslate2.test_importing import argos, made
+from tests.foreign.ctranslate2.test_importing import argos, write_model
 from tests.foreign.hugging_face.test_importing import marian as hugging_face
 from tests.foreign.marian.test_importing import OPTIONS, bergamot, weights
 from tests.foreign.marian.test_importing import VARIANTS as MARIAN
@@ -25,7 +25,7 @@ from tests.foreign.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
 from tests.foreign.test_llama import PIECES, random_llama, write_file
 from tests.foreign.test_mingpt import write_run
 from tests.foreign.test_opennmt import eole_model, opennmt_model
-from tests.foreign.test_vit import SHAPE, as_timm, saved, vit_for_timm
+from tests.foreign.test_vit import SHAPE, as_timm, save_model, vit_for_timm
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
@@ -74,11 +74,13 @@ MODELS = {
     "bert": lambda path: encoders.write_directory(path, "bert", "ForMaskedLM"),
     "roberta": lambda path: encoders.write_directory(path, "roberta", "ForMaskedLM"),
     "sentence-transformers": pipeline,
-    "vit": lambda path: saved(ViTForImageClassification, ViTConfig(**SHAPE, num_labels=2), path),
+    "vit": lambda path: save_model(
+        ViTForImageClassification, ViTConfig(**SHAPE, num_labels=2), path
+    ),
     "timm": lambda path: as_timm(path, vit_for_timm(path.parent)),
     "gpt2": gpt2, "llama": llama, "llama2.c": llama2_c, "minGPT": mingpt,
     "nanoGPT": in_directory(nano_gpt, "ckpt.pt"), "fairseq": fairseq_model,
-    "OpenNMT": opennmt_model, "Eole": eole_model, "CTranslate2": made,
+    "OpenNMT": opennmt_model, "Eole": eole_model, "CTranslate2": write_model,
     "Argos": in_directory(argos, "en_fr.argosmodel"),
     "Marian": lambda path: marian(path, weights(OPTIONS), OPTIONS),
     "Bergamot": lambda path: bergamot(
@@ -111,7 +113,7 @@ def refusal(words, *named, force=False):
     return str(refused.value)
 
 
-def paired(commands, files):
+def pair_up(commands, files):
     """Pairs each command with a file and each file with a command.
 
     All pairs would say no more, as what guards knows no command, and take ten times as long.
@@ -136,7 +138,7 @@ def test_no_file_of_another_tools_model_is_replaced(kind, tmp_path, monkeypatch)
     assert named
     assert read & inside
     for path in named:
-        for writer, file in paired(WRITERS, inside if path.is_dir() else read & inside):
+        for writer, file in pair_up(WRITERS, inside if path.is_dir() else read & inside):
             words, given, output = writer
             for force in (False, True):
                 message = refusal(words, (given[0], path), (output[0], file), force=force)
@@ -162,7 +164,7 @@ def test_no_file_of_a_model_that_is_not_named_is_replaced(kind, tmp_path, monkey
     inside = [file for file in content(place) if recognize(place, Path) or file.name != "README.md"]
     before = content(tmp_path)
     writers = [writer.values for writer in OUTPUTS if writer.values[1][1] is PathRole.writes_file]
-    for (words, output), file in paired(writers, [*inside, tmp_path / "link"]):
+    for (words, output), file in pair_up(writers, [*inside, tmp_path / "link"]):
         message = refusal(words, (output[0], file))
         assert "add --force to replace it" in message or "belongs to the model" in message, message
     assert content(tmp_path) == before
@@ -204,7 +206,7 @@ def test_results_beside_weights_that_are_no_model_are_replaced(model, tmp_path):
 def pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = ViTConfig(**SHAPE, intermediate_size=40, id2label={0: "x", 1: "y"})
-    saved(ViTForImageClassification, config, tmp_path / "vit")
+    save_model(ViTForImageClassification, config, tmp_path / "vit")
     rng = np.random.default_rng(3)
     for name in ("a.png", "imgs/x/1.png", "imgs/y/2.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

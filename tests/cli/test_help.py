@@ -16,7 +16,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.cli.help import (
     COMMAND_PANELS,
     OPTION_PANELS,
-    folded,
+    fold_line,
     options_by_panel,
     parts_of,
     show_help,
@@ -165,11 +165,11 @@ def test_the_usage_names_required_parameters():
 def test_folded_lines_can_be_copied():
     line = """tformer translate runs/a "The old house is green." --ban '!x y' -o a.fr | head -1"""
     for width in (20, 36, 60, 200):
-        pieces = folded(line, width)
+        pieces = fold_line(line, width)
         assert all(piece.endswith(" \\") for piece in pieces[:-1])
         assert shlex.split("\n".join(pieces).replace("\\\n", "")) == shlex.split(line)
-    assert len(folded(line, 200)) == 1
-    assert max(map(len, folded(line, 36))) <= 36
+    assert len(fold_line(line, 200)) == 1
+    assert max(map(len, fold_line(line, 36))) <= 36
 
 
 def test_the_input_is_i_everywhere():

@@ -5,13 +5,13 @@ import pytest
 from rich.console import Console
 
 from tformer_cli.cli import progress as module
-from tformer_cli.cli.progress import counted
+from tformer_cli.cli.progress import show_count
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_items_are_counted_as_they_are_used_and_reported_unless_quiet(monkeypatch, capfd, quiet):
     monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
-    with counted("ab", "inspecting", "-", quiet=quiet) as items:
+    with show_count("ab", "inspecting", "-", quiet=quiet) as items:
         assert list(items) == ["a", "b"]
     stdout, stderr = capfd.readouterr()
     assert not stdout
@@ -69,7 +69,7 @@ def test_a_bar_is_drawn_only_while_results_go_into_a_file(monkeypatch, output, i
     monkeypatch.setattr(module, "is_live", lambda: True)
     monkeypatch.setattr(module, "is_regular_file", lambda stream: is_file)
     monkeypatch.setattr(module, "_bar", lambda unit: shown.append(unit) or _NoBar())
-    with counted("a", "inspecting", output, quiet=False) as items:
+    with show_count("a", "inspecting", output, quiet=False) as items:
         assert list(items) == ["a"]
     assert bool(shown) == is_shown
 

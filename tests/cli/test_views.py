@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 import tformer_cli
 from tests import screens
-from tests.evaluate.comparison.test_compare import compared as compare_tiny
+from tests.evaluate.comparison.test_compare import compare_all as compare_tiny
 from tests.models import save_random
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
@@ -126,12 +126,14 @@ def models(tmp_path_factory, one_thread):
     """Two model directories with 2 + 2 layers of 16 heads, and a word for each of the above."""
     folder = tmp_path_factory.mktemp("models")
     return [
-        made(folder / f"{HEBREW}-{LONG}-{seed}", seed, n_encoder_layers=2, n_decoder_layers=2)
+        write_model(
+            folder / f"{HEBREW}-{LONG}-{seed}", seed, n_encoder_layers=2, n_decoder_layers=2
+        )
         for seed in (1, 2)
     ]
 
 
-def made(path, seed, **shape):
+def write_model(path, seed, **shape):
     """Writes a model of 16 heads that knows a word for each of the above."""
     return save_random(
         path, [SOURCE, TARGET] * 3, algorithm="word", vocab_size=100, seed=seed,
@@ -346,7 +348,7 @@ def report(tmp_path_factory):
 def biased(tmp_path_factory):
     """A model whose positions are learned biases of 16 heads."""
     path = tmp_path_factory.mktemp("biased") / f"{HEBREW}-{LONG}"
-    return made(path, 1, positions="relative", max_positions=64)
+    return write_model(path, 1, positions="relative", max_positions=64)
 
 
 @pytest.fixture(scope="module")

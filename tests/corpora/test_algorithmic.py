@@ -29,7 +29,7 @@ from tformer_cli.corpora.shapes import (
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_name, read_corpus
-from tformer_cli.text.images.decoding import decoded
+from tformer_cli.text.images.decoding import decode_image
 from tformer_cli.text.images.named import read_idx, read_images
 
 
@@ -262,7 +262,7 @@ def test_files_hold_what_is_generated(tmp_path):
         labels = (tmp_path / f"{split}.label").read_text().splitlines()
         assert labels == [shape.kind for shape in shapes]
     picture = tmp_path / "pictures" / shapes[4].kind / "004.png"
-    assert np.array_equal(decoded(picture.read_bytes(), "a")[..., 0], shapes[4].pixels)
+    assert np.array_equal(decode_image(picture.read_bytes(), "a")[..., 0], shapes[4].pixels)
     assert len(list((tmp_path / "pictures").rglob("*.png"))) == 12
     write_shapes(tmp_path, 60, 3)  # the same again
     (tmp_path / "train.label").unlink()

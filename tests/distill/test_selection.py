@@ -16,7 +16,7 @@ from tformer_cli.distill import translations
 from tformer_cli.distill.distill import stages_of
 from tformer_cli.distill.stages import Manifest, State
 from tformer_cli.distill.translations import (
-    chosen,
+    choose_translation,
     read_translations,
     sentence_score,
     student_recipe,
@@ -53,14 +53,16 @@ def pairs_of(path):
 @pytest.mark.parametrize(("choice", "oracle"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
 def test_the_nearest_to_the_reference_is_chosen(choice, oracle, reference):
     scores = [oracle(text, [reference]).score for text in CANDIDATES]
-    assert chosen(CANDIDATES, reference, sentence_score(choice)) == scores.index(max(scores))
+    assert choose_translation(CANDIDATES, reference, sentence_score(choice)) == scores.index(
+        max(scores)
+    )
 
 
 def test_the_teacher_decides_where_there_is_no_reference_or_no_difference():
     score = sentence_score("chrf")
-    assert chosen(CANDIDATES, " ", score) == 0
-    assert chosen(["a b", "a b", "a b"], "a b", score) == 0
-    assert chosen(CANDIDATES, "the cat sat on the mat", sentence_score("first")) == 0
+    assert choose_translation(CANDIDATES, " ", score) == 0
+    assert choose_translation(["a b", "a b", "a b"], "a b", score) == 0
+    assert choose_translation(CANDIDATES, "the cat sat on the mat", sentence_score("first")) == 0
 
 
 def test_sources_stand_beside_the_best_of_their_own_translations(make):
@@ -171,7 +173,7 @@ class Stopped(BaseException):
     """As a kill would: nothing of ours handles it."""
 
 
-def translated(setup):
+def update_translations(setup):
     """Brings the translations up to date; returns the states that the stages were in."""
     setup.directory.mkdir(exist_ok=True)
     manifest, states = Manifest.read(setup.directory), []
@@ -183,7 +185,7 @@ def translated(setup):
 def test_they_are_those_of_translate(make, texts, model):
     write_lines(texts / "mono.en", ["A dog.", "", "the street"])
     setup = make('distillation.monolingual=["mono.en"]')
-    assert translated(setup) == [State.new, State.new]
+    assert update_translations(setup) == [State.new, State.new]
     rows = list(read_translations(setup.directory / "translations/train-0.jsonl"))
     expected = list(translate_lines(model, LINES * 4, beam_size=3, n_best=3, threads=1))
     assert [source for source, _ in rows] == LINES * 4
@@ -196,7 +198,7 @@ def test_they_are_those_of_translate(make, texts, model):
 
 def test_an_ensemble_translates_as_translate_does(make, model):
     setup = make(f'distillation.teachers=["{model}", "{model}"]')
-    translated(setup)
+    update_translations(setup)
     (first, *_) = read_translations(setup.directory / "translations/train-0.jsonl")
     expected = next(iter(translate_lines(model, LINES, beam_size=3, n_best=3, ensemble=[model])))
     assert first[1] == [hypothesis.text for hypothesis in expected.hypotheses]
@@ -204,7 +206,7 @@ def test_an_ensemble_translates_as_translate_does(make, model):
 
 def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):
     whole = make()
-    translated(whole)
+    update_translations(whole)
     expected = (whole.directory / "translations/train-0.jsonl").read_bytes()
     # small buffers: the corpus has sixteen lines
     in_threes = translations.translated_text
@@ -231,7 +233,7 @@ def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):
         n_stops, states = 0, []
         while not states:
             try:
-                states = translated(setup)
+                states = update_translations(setup)
             except Stopped:
                 n_stops += 1
         assert n_stops == 3
@@ -249,9 +251,9 @@ def test_a_begun_translation_of_another_text_is_not_continued(make, texts, monke
     with monkeypatch.context() as patch:
         patch.setattr(ResumableFiles, "mark", stop)
         with pytest.raises(Stopped):
-            translated(setup)
+            update_translations(setup)
     write_lines(texts / "train.en", ["A man sleeps."] * 16)
-    assert translated(make()) == [State.changed]
+    assert update_translations(make()) == [State.changed]
     lines = (setup.directory / "translations/train-0.jsonl").read_text().splitlines()
     assert {json.loads(line)["source"] for line in lines} == {"A man sleeps."}
     assert (setup.directory / "earlier/train-0-1/train-0.jsonl.part").exists()
@@ -269,15 +271,15 @@ def test_a_begun_translation_of_another_text_is_not_continued(make, texts, monke
     ],
 )
 def test_only_what_decides_them_makes_them_again(make, change, is_again):
-    translated(make())
-    assert translated(make(change)) == [State.changed if is_again else State.unchanged]
+    update_translations(make())
+    assert update_translations(make(change)) == [State.changed if is_again else State.unchanged]
 
 
 def test_a_teacher_with_other_weights_translates_again(make, model, tmp_path):
     copy = shutil.copytree(model, tmp_path / "copy")
     change = f'distillation.teachers=["{copy}"]'
-    translated(make(change))
-    assert translated(make()) == [State.unchanged]  # it is another name of the same model
+    update_translations(make(change))
+    assert update_translations(make()) == [State.unchanged]  # it is another name of the same model
     (copy / "shortlist.safetensors").write_bytes(b"other")
     stages = translation_stages(make(change))
     assert Manifest.read(make().directory).state(stages[0], stages[0].inputs()) is State.changed

@@ -17,7 +17,7 @@ from tformer_cli.files.atomic import (
     aside_of,
     directory_aside,
     held_directory,
-    locked,
+    lock_directory,
     make_directory,
     remove_tree,
     remove_unheld,
@@ -167,12 +167,12 @@ def test_the_tokenizer_of_a_directory_is_an_ordinary_file(tmp_path, spoil):
 
 def test_a_second_holder_is_refused_and_a_later_one_is_not(tmp_path):
     with (
-        locked(tmp_path),
+        lock_directory(tmp_path),
         pytest.raises(ArtifactError, match="another training process uses this directory"),
-        locked(tmp_path),
+        lock_directory(tmp_path),
     ):
         pass
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 
@@ -180,13 +180,13 @@ def test_a_killed_holder_lets_go(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from tformer_cli.files.atomic import locked\n"
-        "with locked(Path(sys.argv[1])):\n"
+        "from tformer_cli.files.atomic import lock_directory\n"
+        "with lock_directory(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert died.returncode == -9
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 
@@ -196,7 +196,7 @@ def test_a_file_system_without_locks_does_not_stop_a_training(tmp_path, monkeypa
         raise OSError(number, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 

@@ -32,7 +32,7 @@ def file_of(server, **changes):
 
 
 def names_in(directory):
-    return sorted(one.name for one in directory.iterdir())
+    return sorted(path.name for path in directory.iterdir())
 
 
 def test_a_packed_file_is_unpacked_and_checked_and_not_asked_for_again(server, tmp_path):

@@ -6,7 +6,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from tests.foreign.spm import padded
+from tests.foreign.spm import pad_rows
 
 TEXTS = [
     "The soup was not too terrible, and the unbelievable café was friendly.",
@@ -104,7 +104,7 @@ def write_directory(path, kind, head, *, files="whole", lowercase=True, **change
     is_bytes = kind == "roberta"
     tokenizer = byte_pieces() if is_bytes else word_pieces(lowercase=lowercase)
     size = tokenizer.get_vocab_size()
-    model = random_model(kind, head, padded(size), **changes)
+    model = random_model(kind, head, pad_rows(size), **changes)
     model.save_pretrained(path)
     if files == "whole":
         whole = Tokenizer.from_str(tokenizer.to_str())

@@ -37,7 +37,7 @@ def fates(rows, within=""):
             yield from fates(row, f"{within}{key}.")
 
 
-def described(fate):
+def describe_fate(fate):
     """What becomes of a key, in a few words."""
     if fate.kind == "used":
         return "used"
@@ -54,7 +54,7 @@ def main():
     by_file = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for table in tables():
         for key, fate in fates(table.rows):
-            by_file[table.file][described(fate)][key].append(table.models)
+            by_file[table.file][describe_fate(fate)][key].append(table.models)
     for file, groups in by_file.items():
         n_tables = len({m for keys in groups.values() for ms in keys.values() for m in ms})
         sys.stdout.write(

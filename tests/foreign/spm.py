@@ -7,7 +7,7 @@ def _field(number, wire, payload):
     return bytes([number << 3 | wire]) + payload
 
 
-def _sized(number, data):
+def _sized_field(number, data):
     length, size = len(data), b""
     while length > 127:
         size, length = size + bytes([length & 127 | 128]), length >> 7
@@ -29,17 +29,17 @@ def spm(pieces, specials=None, algorithm=1, special_score=None, *, keeps_spaces=
     for number, piece in enumerate(pieces):
         is_given = special_score is not None and piece in specials
         score = special_score if is_given else -1.0 - number / 16
-        entry = _sized(1, piece.encode()) + _field(2, 5, struct.pack("<f", score))
+        entry = _sized_field(1, piece.encode()) + _field(2, 5, struct.pack("<f", score))
         if piece in specials:
             entry += _field(3, 0, bytes([specials[piece]]))
-        found += _sized(1, entry)
+        found += _sized_field(1, entry)
     trainer = _field(3, 0, bytes([algorithm]))
     flags = (3, b"\1"), (4, b"\0" if keeps_spaces else b"\1"), (5, b"\1")
     normalizer = b"".join(_field(number, 0, flag) for number, flag in flags)
-    return found + _sized(2, trainer) + _sized(3, normalizer)
+    return found + _sized_field(2, trainer) + _sized_field(3, normalizer)
 
 
-def padded(n_pieces):
+def pad_rows(n_pieces):
     """Rows of a model of some pieces, rounded up to a multiple of 8 with one without a piece."""
     return n_pieces // 8 * 8 + 8
 

@@ -23,7 +23,7 @@ pytest.importorskip("transformers")
 from tests.foreign import encoders
 
 
-def imported(path, tmp_path):
+def import_both(path, tmp_path):
     foreign = import_model(str(path), tmp_path / "ours")
     return foreign, load_model_directory(tmp_path / "ours", tasks=encoders.TASKS.values())
 
@@ -73,7 +73,7 @@ def test_tokens_outputs_and_gradients_are_theirs(tmp_path, kind, head, files):
     theirs, tokenizer = encoders.write_directory(
         tmp_path / "theirs", kind, head, files=files, **labels
     )
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     assert found.kind.removeprefix("Hugging Face ").lower() == kind
     ours_read, theirs_read = batches(found, ours, tokenizer)
     model = ours.encoder.requires_grad_(requires_grad=True)
@@ -90,7 +90,7 @@ def test_tokens_outputs_and_gradients_are_theirs(tmp_path, kind, head, files):
 
 def test_texts_stand_between_their_class_and_separator(tmp_path):
     encoders.write_directory(tmp_path / "theirs", "bert", "ForMaskedLM")
-    _, ours = imported(tmp_path / "theirs", tmp_path)
+    _, ours = import_both(tmp_path / "theirs", tmp_path)
     side = ours.tokenizer.source
     ids = side.encode("the soup")
     assert side.pieces([*ids, EOS_ID])[0 :: len(ids)] == ["[CLS]", "[SEP]"]
@@ -109,7 +109,7 @@ def test_untied_rows_of_tokens_are_kept(tmp_path):
     theirs, tokenizer = encoders.write_directory(
         tmp_path / "theirs", "bert", "ForMaskedLM", tie_word_embeddings=False
     )
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     assert ours.config.tied_embeddings == "none"
     batch, their_batch = batches(found, ours, tokenizer)
     logits, expected = outputs(ours.encoder, batch, theirs, their_batch)
@@ -136,7 +136,7 @@ def test_old_checkpoints_with_pre_training_heads_are_read_without_executing(tmp_
     for name in ("model_type", "architectures"):
         del settings[name]
     (path / "config.json").write_text(json.dumps({**settings, "pruned_heads": {}}))
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     assert any("next-sentence" in note for note in found.notes)
     batch, their_batch = batches(found, ours, tokenizer)
     with torch.inference_mode():
@@ -151,7 +151,7 @@ def test_labels_are_those_of_config_json(tmp_path):
         tmp_path / "named", "distilbert", "ForSequenceClassification", id2label=names,
         label2id={name: place for place, name in names.items()},
     )  # fmt: skip
-    assert imported(tmp_path / "named", tmp_path)[1].info.labels == ("bad", "fine", "good")
+    assert import_both(tmp_path / "named", tmp_path)[1].info.labels == ("bad", "fine", "good")
 
 
 def test_labels_that_are_not_named_are_numbered(tmp_path):
@@ -189,7 +189,7 @@ def test_sentence_transformers_pool_and_normalize(tmp_path, pooling):
     theirs, tokenizer = encoders.write_directory(path, "bert", "Model")
     mode = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token"}[pooling]
     write_pipeline(path, pooling=mode)
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     assert found.kind == "sentence-transformers BERT"
     assert (ours.config.pooling, ours.config.unit_length) == (pooling, True)
     assert ours.config.max_positions == 38
@@ -207,14 +207,14 @@ def test_texts_of_a_pipeline_may_be_lower_cased(tmp_path):
     path = tmp_path / "theirs"
     encoders.write_directory(path, "bert", "Model", lowercase=False)
     write_pipeline(path, do_lower_case=True)
-    _, ours = imported(path, tmp_path)
+    _, ours = import_both(path, tmp_path)
     side = ours.tokenizer.source
     assert side.encode("The SOUP") == side.encode("the soup")
 
 
 def test_discriminators_are_read_without_their_last_layers(tmp_path):
     theirs, tokenizer = encoders.write_directory(tmp_path / "theirs", "electra", "ForPreTraining")
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     assert "the layers that detect replaced tokens are omitted" in found.notes
     batch, (ids, mask) = batches(found, ours, tokenizer)
     with torch.inference_mode():
@@ -230,7 +230,7 @@ def test_a_vocabulary_of_whole_words_is_cut_at_spaces(tmp_path):
     words += [f"c{n}" for n in range(2, theirs.config.vocab_size - 7)]
     (path / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
     (path / "tokenizer_config.json").unlink()
-    _, ours = imported(path, tmp_path)
+    _, ours = import_both(path, tmp_path)
     side = ours.tokenizer.source
     ids = side.encode("C [C@@H] (=O) c1 N")
     assert side.pieces(ids) == ["[CLS]", "C", "[C@@H]", "(=O)", "c1", "[UNK]"]
@@ -241,7 +241,7 @@ def test_imported_classifiers_label_texts_as_transformers_does(tmp_path, kind):
     theirs, tokenizer = encoders.write_directory(
         tmp_path / "theirs", kind, "ForSequenceClassification", num_labels=3
     )
-    imported(tmp_path / "theirs", tmp_path)
+    import_both(tmp_path / "theirs", tmp_path)
     opened = open_model(tmp_path / "ours", "classify")
     texts = [text for text in encoders.SAMPLES if "[SEP]" not in text]
     for found in label_texts(opened, texts):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tests.foreign.spm import padded
+from tests.foreign.spm import pad_rows
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.hugging_face import byte_pieces
@@ -59,7 +59,7 @@ def directory(tmp_path):
         path = tmp_path / "theirs"
         path.mkdir()
         tokenizer = write_tokenizer(path)
-        model = random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
+        model = random_gpt2(pad_rows(tokenizer.get_vocab_size()), **changes)
         model.save_pretrained(path)
         return path, model, tokenizer
 
@@ -72,7 +72,7 @@ def logits_of(ours, ids):
         return ours.model(nothing, nothing == 3, torch.tensor([ids]))[0]
 
 
-def imported(path, tmp_path):
+def import_both(path, tmp_path):
     foreign = import_model(str(path), tmp_path / "ours")
     return foreign, load_model_directory(tmp_path / "ours", tasks=("language-model",))
 
@@ -93,7 +93,7 @@ def check_logits(found, ours, their_logits, ids, n_tokens):
 )
 def test_logits_tokens_and_greedy_texts_are_theirs(directory, tmp_path, changes):
     path, theirs, tokenizer = directory(**changes)
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     assert found.kind == "Hugging Face GPT-2"
     for text in SAMPLES:
         ids = ours.tokenizer.target.encode(text)
@@ -116,7 +116,7 @@ def test_logits_tokens_and_greedy_texts_are_theirs(directory, tmp_path, changes)
 
 def test_from_nothing_is_behind_the_end_of_a_text(directory, tmp_path):
     path, theirs, _ = directory()
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     with torch.no_grad():
         expected = theirs(torch.tensor([[0]])).logits[0]
     check_logits(found, ours, expected, [2], 300)
@@ -127,7 +127,7 @@ def test_a_tokenizer_json_alone_will_do(directory, tmp_path):
     path, _, tokenizer = directory()
     tokenizer.save(str(path / "tokenizer.json"))
     (path / "vocab.json").unlink()
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     ids = ours.tokenizer.target.encode(SAMPLES[2])
     assert [found.ids[n] for n in ids] == tokenizer.encode(SAMPLES[2]).ids
 
@@ -155,7 +155,7 @@ def nano_gpt(path, *, bias=True, compiled=False, characters="\n abcd"):
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"compiled": True}], ids=str)
 def test_checkpoints_of_nano_gpt(tmp_path, options):
     theirs = nano_gpt(tmp_path / "ckpt.pt", **options)
-    found, ours = imported(tmp_path / "ckpt.pt", tmp_path)
+    found, ours = import_both(tmp_path / "ckpt.pt", tmp_path)
     assert found.kind == "nanoGPT"
     text = "ab\ncd a"
     ids = ours.tokenizer.target.encode(text)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.foreign.test_gpt2 import imported
+from tests.foreign.test_gpt2 import import_both
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.walkthrough import step
 from tformer_cli.kinds.lines.generate import generate_texts
@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-def stored(file):
+def read_tensors(file):
     """Reads the tensors of a file of llm-viz."""
     return {
         name: torch.from_numpy(
@@ -47,10 +47,10 @@ def nano(tmp_path):
     """Imports the model; returns what was converted and the model directory."""
     run = tmp_path / "run"
     run.mkdir()
-    torch.save(stored(FILE), run / "model.pt")
+    torch.save(read_tensors(FILE), run / "model.pt")
     settings = json.loads(FILE.read_text())["config"]
     (run / "config.json").write_text(json.dumps({"model": settings}))
-    return imported(run, tmp_path)
+    return import_both(run, tmp_path)
 
 
 FIRST = "decoder.layers.0."
@@ -72,7 +72,7 @@ PLACES = {
 those of the first block."""
 
 
-def computed(model, ids):
+def compute_tensors(model, ids):
     """Computes the tensors that llm-viz stores: (place, name, tensor); and the logits."""
     seen, taps, handles = [], [], []
 
@@ -98,9 +98,9 @@ def computed(model, ids):
 
 def test_every_intermediate_tensor_is_theirs(nano):
     found, ours = nano
-    theirs = stored(FILE.with_name("gpt-nano-sort-partials.json"))
+    theirs = read_tensors(FILE.with_name("gpt-nano-sort-partials.json"))
     first = found.ids.index(0)
-    seen, logits = computed(ours.model, theirs["idx"].long() + first)
+    seen, logits = compute_tensors(ours.model, theirs["idx"].long() + first)
     logits = logits[..., first:]
     seen += [("", "lm_head", logits), ("", "probs", logits.softmax(-1))]
     compared = set()
@@ -142,7 +142,7 @@ def step_by_step(ours, head, row, text):
 
 def test_a_walkthrough_shows_their_numbers(nano, monkeypatch):
     _, ours = nano
-    theirs = stored(FILE.with_name("gpt-nano-sort-partials.json"))
+    theirs = read_tensors(FILE.with_name("gpt-nano-sort-partials.json"))
     # tokens of this model are numbers, by which they would be found before their positions
     monkeypatch.setattr(step, "find_token", lambda wanted, *_: int(wanted))
     compared = set()

@@ -16,7 +16,7 @@ from tests.foreign.key_tables import tables
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.hugging_face.families import CONFIGS
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.foreign.keys import USED, Fate, Keys, Parts, no_effect, noted, only
+from tformer_cli.foreign.keys import USED, Fate, Keys, Parts, no_effect, omit, only
 
 FILE = Path("there.json")
 KEYS = Keys(
@@ -25,7 +25,7 @@ KEYS = Keys(
     {
         "width": USED,
         "dropout": no_effect("only in training"),
-        "crop": noted("nothing is cropped", 1.0),
+        "crop": omit("nothing is cropped", 1.0),
         "act": only("relu", None),
         "inner": {"depth": only(2)},
         "part": Parts({"Lower": {"strong": only(True)}, None: {}}, in_sequence=True),

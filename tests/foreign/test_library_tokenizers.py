@@ -17,8 +17,8 @@ from tokenizers import (
 )
 
 from tests.foreign.hugging_face.test_decoders import check_import, check_weights, load
-from tests.foreign.spm import MERGES, PIECES, padded, spm
-from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, imported
+from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
+from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, import_both
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
@@ -51,7 +51,7 @@ def split(pattern):
     )
 
 
-def trained(pre_tokenizer, *, normalizer=None, begins=False, added=()):
+def train_tokenizer(pre_tokenizer, *, normalizer=None, begins=False, added=()):
     """Makes a tokenizer of bytes as published models have it."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=begins))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
@@ -71,21 +71,23 @@ def trained(pre_tokenizer, *, normalizer=None, begins=False, added=()):
 
 
 def llama3():
-    return trained(split(LLAMA3_WORDS), begins=True)
+    return train_tokenizer(split(LLAMA3_WORDS), begins=True)
 
 
 def smol():
     digits = pre_tokenizers.Digits(individual_digits=True)
-    return trained(pre_tokenizers.Sequence([digits, in_bytes(use_regex=True)]))
+    return train_tokenizer(pre_tokenizers.Sequence([digits, in_bytes(use_regex=True)]))
 
 
 def qwen25():
-    return trained(split(QWEN2_WORDS), normalizer=normalizers.NFC(), added=["<tool_call>"])
+    return train_tokenizer(split(QWEN2_WORDS), normalizer=normalizers.NFC(), added=["<tool_call>"])
 
 
 def neox():
     """Runs of spaces are tokens that were added."""
-    return trained(in_bytes(use_regex=True), normalizer=normalizers.NFC(), added=["  ", "   "])
+    return train_tokenizer(
+        in_bytes(use_regex=True), normalizer=normalizers.NFC(), added=["  ", "   "]
+    )
 
 
 def write(path, kind, make, end=END, **changes):
@@ -95,7 +97,7 @@ def write(path, kind, make, end=END, **changes):
     )
     end = tokenizer.convert_tokens_to_ids(end)
     options = {**SHAPE, "bos_token_id": None, "eos_token_id": end, **changes}
-    size = options.pop("vocab_size", padded(len(tokenizer)))
+    size = options.pop("vocab_size", pad_rows(len(tokenizer)))
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=size, attn_implementation="eager", **options
     )
@@ -142,7 +144,7 @@ CASES = {
 def test_tokens_logits_texts_and_files_are_theirs_both_ways(tmp_path, case):
     kind, make, changes = CASES[case]
     theirs, tokenizer = write(tmp_path / "theirs", kind, make, **changes)
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     side = ours.tokenizer.target
     own = Tokenizer.from_file(str(tmp_path / "theirs/tokenizer.json"))
     start = [2] if ours.config.target_bos else []
@@ -196,7 +198,7 @@ def test_a_sentencepiece_tokenizer_that_version_5_saves(tmp_path):
     file = path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": 2}))
     (path / "generation_config.json").unlink()
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     for text in ("a b cd e", "  a", "naïve \U0001f642", "a </s>"):
         ids = [2, *ours.tokenizer.target.encode(text)]
         if "</s>" not in text:  # special tokens in a text are text here
@@ -252,7 +254,7 @@ def test_a_class_that_cuts_otherwise_is_noted(tmp_path, kind, make, name, is_not
     file = tmp_path / "theirs" / "tokenizer_config.json"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps(settings | {"tokenizer_class": name}))
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     assert any("tokenizer_class = " in note for note in found.notes) == is_noted
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     start = [2] * ours.config.target_bos
@@ -262,7 +264,7 @@ def test_a_class_that_cuts_otherwise_is_noted(tmp_path, kind, make, name, is_not
 
 
 def test_a_pattern_that_never_ends_is_an_error(capfd):
-    content = json.loads(trained(split("(a+)+$")).to_str())
+    content = json.loads(train_tokenizer(split("(a+)+$")).to_str())
     ids = [-1, -1, -1, -1, *range(303)]
     pieces = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(303))]
     with pytest.raises(DataError, match="the model's tokenizer cannot cut a text"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.foreign.spm import PIECES, spm
-from tests.foreign.test_gpt2 import imported, logits_of
+from tests.foreign.test_gpt2 import import_both, logits_of
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.text.tokenizer import BOS_ID
@@ -76,7 +76,7 @@ def check_logits(found, ours, expected, ids):
 )
 def test_logits_and_greedy_texts_are_theirs(directory, tmp_path, changes):
     path, theirs = directory(**changes)
-    found, ours = imported(path, tmp_path)
+    found, ours = import_both(path, tmp_path)
     assert found.kind == "Hugging Face LLaMA"
     ids = [BOS_ID, *ours.tokenizer.target.encode("a b cd e")]
     foreign = [found.ids[n] for n in ids]
@@ -103,7 +103,7 @@ def write_file(path, model, *, is_tied):
     )
     width = config.hidden_size // config.num_attention_heads
 
-    def paired(matrix):
+    def pair_rows(matrix):
         """Undoes what Hugging Face's converter does to queries and keys."""
         halves = matrix.reshape(-1, 2, width // 2, matrix.shape[1])
         return halves.transpose(0, 2, 1, 3).reshape(matrix.shape)
@@ -111,7 +111,7 @@ def write_file(path, model, *, is_tied):
     def layers(name):
         for layer in range(config.num_hidden_layers):
             matrix = state[f"model.layers.{layer}.{name}.weight"]
-            yield paired(matrix) if name.endswith(("q_proj", "k_proj")) else matrix
+            yield pair_rows(matrix) if name.endswith(("q_proj", "k_proj")) else matrix
 
     parts = [state["model.embed_tokens.weight"], *layers("input_layernorm")]
     for name in "qkvo":
@@ -137,7 +137,7 @@ def write_file(path, model, *, is_tied):
 def test_files_of_llama2_c(tmp_path, is_tied):
     theirs = random_llama(265, tie_word_embeddings=is_tied, rms_norm_eps=1e-5)
     pieces = write_file(tmp_path / "model.bin", theirs, is_tied=is_tied)
-    found, ours = imported(tmp_path / "model.bin", tmp_path)
+    found, ours = import_both(tmp_path / "model.bin", tmp_path)
     assert found.kind == "llama2.c"
     text = "ab a\nb é"
     ids = [BOS_ID, *ours.tokenizer.target.encode(text)]

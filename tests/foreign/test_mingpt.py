@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from tests.foreign.test_gpt2 import check_logits, imported, random_gpt2
+from tests.foreign.test_gpt2 import check_logits, import_both, random_gpt2
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.generate import generate_texts
@@ -46,7 +46,7 @@ def write_run(path, settings=None, **changes):
 )
 def test_logits_are_theirs_and_texts_are_numbers(tmp_path, settings, changes):
     theirs = write_run(tmp_path / "run", settings, **changes)
-    found, ours = imported(tmp_path / "run", tmp_path)
+    found, ours = import_both(tmp_path / "run", tmp_path)
     assert found.kind == "minGPT"
     assert any("numbers of its tokens, 0 to 11" in note for note in found.notes)
     text = "0 11 2  1 10"
@@ -67,7 +67,7 @@ def test_logits_are_theirs_and_texts_are_numbers(tmp_path, settings, changes):
 def test_the_text_beside_it_is_its_alphabet(tmp_path):
     write_run(tmp_path / "run")
     (tmp_path / "run" / "input.txt").write_bytes("hé cab\r\nfed gi\rha".encode())
-    found, ours = imported(tmp_path / "run" / "model.pt", tmp_path)
+    found, ours = import_both(tmp_path / "run" / "model.pt", tmp_path)
     ids = ours.tokenizer.target.encode("\n abé")
     assert [found.ids[n] for n in ids] == [0, 1, 2, 3, 11]
     assert ours.tokenizer.target.decode(ids) == "\n abé"

@@ -22,7 +22,7 @@ import transformers
 
 from tests.foreign import encoders, test_bert, test_gpt2, test_llama
 from tests.foreign.hugging_face import test_importing as translators
-from tests.foreign.spm import MERGES, PIECES, padded, spm
+from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as test_t5
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
@@ -101,7 +101,7 @@ def saved_sentences(path, **changes):
 def gpt2(path, saved=True, generation=(), **changes):
     path.mkdir()
     tokenizer = test_gpt2.write_tokenizer(path)
-    model = test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
+    model = test_gpt2.random_gpt2(pad_rows(tokenizer.get_vocab_size()), **changes)
     model.generation_config.update(**dict(generation))
     model.save_pretrained(path)
     if saved:
@@ -174,7 +174,7 @@ def m2m_with_padding(path):
     edit(path, "config.json", pad_token_id=5)
     edit(path, "generation_config.json", pad_token_id=5)
     config = make.from_pretrained(path)
-    model = translators.randomized(transformers.M2M100ForConditionalGeneration(config))
+    model = translators.randomize_weights(transformers.M2M100ForConditionalGeneration(config))
     for module in model.modules():
         if hasattr(module, "make_weights"):
             module.make_weights(module.weights.shape[0], module.embedding_dim, 5)
@@ -300,21 +300,21 @@ def cases():
     enc, dec, mul = encoder_differs, decoder_differs, several_differ
 
     def row(write, differs):
-        def made(*edits, refused=None, **options):
-            def written(path):
+        def make_row(*edits, refused=None, **options):
+            def write_model(path):
                 write(path, **options)
                 for file, values in edits:
                     edit(path, file, **values)
 
-            return written, differs, refused
+            return write_model, differs, refused
 
-        return made
+        return make_row
 
     b, s, g = row(bert, enc), row(with_sentences, vectors_differ), row(gpt2, dec)
     ll, m, n = row(llama, dec), row(marian, translations_differ), row(several, mul)
     t, g2, ll4 = row(t5, t5_differs), row(gpt2_in_both_forms, dec), row(llama_in_both_forms, dec)
 
-    def added(path):
+    def add_entity(path):
         bert(path)
         stored = json.loads((path / WHOLE).read_text())
         edit(path, WHOLE, added_tokens=[*stored["added_tokens"], ENTITY])
@@ -379,7 +379,7 @@ def cases():
         "BERT with pieces of @@": b(
             (WHOLE, {"model__continuing_subword_prefix": "@@"}), refused="continuing_subword_prefix"
         ),
-        "BERT with an added token": (added, enc, "E1"),
+        "BERT with an added token": (add_entity, enc, "E1"),
         "BERT with another vocab.txt beside": (with_other_words, enc, "vocab.txt"),
         "DistilBERT, sinusoidal, cased": b(
             kind="distilbert", lowercase=False, sinusoidal_pos_embds=True

@@ -38,7 +38,7 @@ OWN = {
 }  # fmt: skip
 
 
-def compared(path, ours):
+def compare_outputs(path, ours):
     """The largest difference of a graph's last output from a model, for all lines and for one."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     graph = onnxruntime.InferenceSession(path / "onnx/model.onnx")
@@ -66,7 +66,7 @@ def test_a_graph_computes_the_same(tmp_path, case):
     own_model(tmp_path / "ours", tokenizer, {**SHAPE, **OWN[case]}, info=ModelInfo(labels=labels))
     export_onnx(tmp_path / "ours", tmp_path / "graph")
     ours = load_model_directory(tmp_path / "ours", tasks=EXPORTED)
-    assert compared(tmp_path / "graph", ours) <= 1e-4
+    assert compare_outputs(tmp_path / "graph", ours) <= 1e-4
     config = transformers.AutoConfig.from_pretrained(tmp_path / "graph")
     assert type(config).__name__ == "BertConfig"
     heads = {"labels": "ForSequenceClassification", "tags": "ForTokenClassification"}
@@ -80,7 +80,7 @@ def test_an_imported_encoder_keeps_its_ids(tmp_path, zoo):
     outputs = export_onnx(zoo["sentences"], tmp_path / "graph")
     assert outputs == "token_embeddings and sentence_embedding"
     ours = load_model_directory(zoo["sentences"], tasks=EXPORTED)
-    assert compared(tmp_path / "graph", ours) <= 1e-4
+    assert compare_outputs(tmp_path / "graph", ours) <= 1e-4
 
 
 def test_other_models_are_refused(tmp_path, zoo):

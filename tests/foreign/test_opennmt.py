@@ -14,7 +14,12 @@ from safetensors.torch import save_file
 
 from tests.foreign.against_torch import logits_differ
 from tests.foreign.spm import MERGES, PIECES, spm
-from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
+from tests.oracles.torch_translation import (
+    TorchTranslation,
+    halves,
+    interleave_sines,
+    layer_tensors,
+)
 from tformer_cli.foreign import opennmt, torch_family
 from tformer_cli.foreign.import_model import import_model
 
@@ -90,7 +95,7 @@ def oracle(settings, vocabularies, without=(), **changed):
         "without_biases": [part for kind in without for part in WITHOUT_BIASES[kind]],
         **changed,
     }
-    positions = [options.pop("positions", interleaved(N_POSITIONS, 16))] * 2
+    positions = [options.pop("positions", interleave_sines(N_POSITIONS, 16))] * 2
     return TorchTranslation(*map(len, vocabularies), positions, **options)
 
 

@@ -391,7 +391,7 @@ def classifier(kind, **changes):
 def vit(path):
     config = transformers.ViTConfig(**test_vit.SHAPE, intermediate_size=40, num_labels=3)
     processor = transformers.ViTImageProcessorPil(size={"height": 12, "width": 12})
-    test_vit.saved(transformers.ViTForImageClassification, config, path, processor)
+    test_vit.save_model(transformers.ViTForImageClassification, config, path, processor)
 
 
 def neox(path):
@@ -507,7 +507,7 @@ def test_scales_of_dinov2_are_in_its_matrices(tmp_path):
     processor = transformers.ViTImageProcessorPil(size={"height": 12, "width": 12})
     kind = transformers.Dinov2ForImageClassification
     base = tmp_path / "base"
-    test_vit.saved(kind, transformers.Dinov2Config(**sizes), base, processor)
+    test_vit.save_model(kind, transformers.Dinov2Config(**sizes), base, processor)
     for targets, is_refused in ((("query", "q_proj"), False), (("fc2",), True)):
         path = tmp_path / targets[0]
         path.mkdir()

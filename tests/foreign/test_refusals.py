@@ -27,7 +27,7 @@ from tests.foreign import (
     test_vit,
 )
 from tests.foreign.hugging_face import test_importing as translators
-from tests.foreign.spm import PIECES, padded, spm
+from tests.foreign.spm import PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as test_t5
 from tests.foreign.test_bert import write_pipeline
 from tests.foreign.test_odd_models import edit
@@ -47,7 +47,7 @@ def sentences(path):
 def gpt2(path, *, whole=False):
     path.mkdir()
     tokenizer = test_gpt2.write_tokenizer(path)
-    test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size())).save_pretrained(path)
+    test_gpt2.random_gpt2(pad_rows(tokenizer.get_vocab_size())).save_pretrained(path)
     if whole:
         (path / "vocab.json").unlink()
         tokenizer.save(str(path / WHOLE))
@@ -74,7 +74,7 @@ def t5(path, *, whole=False):
 def vit(path, *, prepared=True):
     processor = ViTImageProcessorPil(size={"height": 12, "width": 12}) if prepared else None
     config = ViTConfig(**test_vit.SHAPE, intermediate_size=40)
-    test_vit.saved(ViTModel, config, path, processor)
+    test_vit.save_model(ViTModel, config, path, processor)
 
 
 def timm(path):
@@ -105,7 +105,7 @@ def tensors(**changes):
     return change
 
 
-def saved(part, **changes):
+def save_changed(part, **changes):
     """Changes a part of a checkpoint: its settings, or a dictionary."""
 
     def change(file):
@@ -318,9 +318,9 @@ ROWS = [
     ("timm", CONFIG, {"pretrained_cfg": {"made_up": 1}}, "pretrained_cfg.made_up = 1 is unknown"),
     ("timm", CONFIG, {"pretrained_cfg": {"crop_mode": "border"}}, 'crop_mode = "border" is not'),
     ("timm", CONFIG, {"made_up": [1]}, r"config.json: made_up = \[1\] is unknown"),
-    *(("opennmt", "model_step_5.pt", saved("opt", **change), said)
+    *(("opennmt", "model_step_5.pt", save_changed("opt", **change), said)
       for said, change in test_opennmt.REFUSED.items()),
-    *(("opennmt", "model_step_5.pt", saved("vocab", **change), said)
+    *(("opennmt", "model_step_5.pt", save_changed("vocab", **change), said)
       for said, change in test_opennmt.REFUSED_VOCABULARIES.items()),
     *(("eole", CONFIG, {f"model__{name}": value for name, value in change.items()}, said)
       for said, change in test_opennmt.EOLE_REFUSED.items()),
@@ -329,13 +329,13 @@ ROWS = [
         ("encoder.extra", torch.ones(1), r"not supported: encoder\.extra"),
         ("encoder.transformer_layers.1.mlp.down_proj.bias", None, "has no tensor"),
         ("src_emb.pe.pe", None, r"has no tensor src_emb\.pe\.pe"))),
-    *(("fairseq", "checkpoint_best.pt", saved("args", **change), said)
+    *(("fairseq", "checkpoint_best.pt", save_changed("args", **change), said)
       for said, change in test_fairseq.REFUSED.items()),
     ("pre-norm fairseq", "checkpoint_best.pt",
-     saved("model", **{"decoder.layers.0.w_resid": torch.ones(16)}),
+     save_changed("model", **{"decoder.layers.0.w_resid": torch.ones(16)}),
      r"not supported: decoder\.layers\.0\.w_resid"),
     ("pre-norm fairseq", "checkpoint_best.pt",
-     saved("model", **{"decoder.version": GONE}), r"decoder\.version is not 3"),
+     save_changed("model", **{"decoder.version": GONE}), r"decoder\.version is not 3"),
     ("fairseq", "dict.de.txt", b"a 1\nb\n", "line 2 is not an entry and its count"),
     ("fairseq", "dict.de.txt", b"a 1\na 2\n", "has an entry twice"),
     ("fairseq", "dict.de.txt", b"a 1\n", "its vocabulary has 5 entries"),

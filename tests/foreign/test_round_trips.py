@@ -71,7 +71,7 @@ CASES = [
 ]
 
 
-def written(path, task, lines=LINES):
+def outputs_of(path, task, lines=LINES):
     """What a model writes of some lines: parsed JSON."""
     lines = [line.replace(" ", " [MASK] ", 1) for line in lines] if task == "masked" else lines
     done = tformer(*VERBS[task], path, *lines, "-q", "--threads", 1)
@@ -111,7 +111,7 @@ def test_an_own_model_comes_back(tmp_path, shape, algorithm):
     )
     export_hugging_face(tmp_path / "ours", tmp_path / "theirs")
     import_model(str(tmp_path / "theirs"), tmp_path / "back")
-    assert_same(written(tmp_path / "back", task), written(tmp_path / "ours", task))
+    assert_same(outputs_of(tmp_path / "back", task), outputs_of(tmp_path / "ours", task))
 
 
 TASKS = {"language_model": "language-model", "gpt": "language-model", "llama": "language-model",
@@ -135,7 +135,7 @@ def test_a_model_of_the_zoo_comes_back_or_is_refused(zoo, tmp_path, name, form):
     if (name, form) not in REFUSED:
         EXPORTS[form](zoo[name], tmp_path / "theirs")
         import_model(str(tmp_path / "theirs"), tmp_path / "back")
-        found, wanted = (written(path, task, lines) for path in (tmp_path / "back", zoo[name]))
+        found, wanted = (outputs_of(path, task, lines) for path in (tmp_path / "back", zoo[name]))
         if (
             name != "int8"
         ):  # whose products round, which Marian's numbers of the same matrices do not

@@ -31,7 +31,7 @@ SHAPE = {
 ALL = ("image", "embed")
 
 
-def saved(kind, config, path, processor=None):
+def save_model(kind, config, path, processor=None):
     """A model of transformers with every parameter random, and its directory."""
     torch.manual_seed(7)
     model = kind(config).eval()
@@ -50,7 +50,7 @@ def photo():
     return rng.integers(0, 256, (40, 60, 3), np.uint8)
 
 
-def imported(path, tmp_path):
+def import_both(path, tmp_path):
     model = import_model(str(path), tmp_path / "ours")
     return model, load_model_directory(tmp_path / "ours", tasks=ALL)
 
@@ -80,8 +80,8 @@ def test_vit_with_its_processor(tmp_path, photo):
     )
     labels = {0: "cat", 1: "dog", 2: "crane", 3: "crane"}
     config = ViTConfig(**SHAPE, intermediate_size=40, id2label=labels)
-    theirs = saved(ViTForImageClassification, config, tmp_path / "vit", processor)
-    model, directory = imported(tmp_path / "vit", tmp_path)
+    theirs = save_model(ViTForImageClassification, config, tmp_path / "vit", processor)
+    model, directory = import_both(tmp_path / "vit", tmp_path)
     assert (model.kind, model.notes) == ("Hugging Face ViT", ())
     assert model.labels == ("cat", "dog", "crane", "crane (3)")
     assert directory.config.norm_epsilon == 1e-12
@@ -106,10 +106,10 @@ def test_dinov2_with_labels_reads_the_class_token_and_the_mean(tmp_path, photo):
     processor = BitImageProcessorPil(
         size={"shortest_edge": 16}, crop_size={"height": 12, "width": 12}, resample=3
     )
-    theirs = saved(
+    theirs = save_model(
         Dinov2ForImageClassification, Dinov2Config(**SHAPE, num_labels=3), tmp_path / "d", processor
     )
-    model, directory = imported(tmp_path / "d", tmp_path)
+    model, directory = import_both(tmp_path / "d", tmp_path)
     assert model.kind == "Hugging Face DINOv2"
     assert model.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert directory.config.pooling == "first-and-mean"
@@ -128,8 +128,8 @@ def test_dinov2_with_labels_reads_the_class_token_and_the_mean(tmp_path, photo):
 
 @pytest.mark.parametrize(("kind", "config"), [(ViTModel, ViTConfig), (Dinov2Model, Dinov2Config)])
 def test_a_backbone_is_an_encoder_of_images(kind, config, tmp_path, photo):
-    theirs = saved(kind, config(**SHAPE), tmp_path / "b")
-    model, directory = imported(tmp_path / "b", tmp_path)
+    theirs = save_model(kind, config(**SHAPE), tmp_path / "b")
+    model, directory = import_both(tmp_path / "b", tmp_path)
     assert "there is no preprocessor_config.json: images are scaled to 12×12" in " ".join(
         model.notes
     )
@@ -145,8 +145,8 @@ def test_positions_are_interpolated_as_dinov2_does(tmp_path, photo):
     processor = BitImageProcessorPil(
         size={"shortest_edge": 26}, crop_size={"height": 20, "width": 24}, resample=3
     )
-    theirs = saved(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b", processor)
-    model, directory = imported(tmp_path / "b", tmp_path)
+    theirs = save_model(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b", processor)
+    model, directory = import_both(tmp_path / "b", tmp_path)
     assert "positions of 3×3 patches are interpolated to 5×6" in model.notes
     ids, mask = ids_of(directory, photo, tmp_path)
     pixels = processor(Image.fromarray(photo), return_tensors="pt").pixel_values
@@ -178,8 +178,8 @@ ODD = {
 @pytest.mark.parametrize("size", [(12, 12), (40, 60), (24, 32), (8, 32), (4, 3000)])
 def test_odd_sizes_of_images_and_models(name, size, tmp_path):
     kind, config, processor = ODD[name]
-    theirs = saved(kind, config, tmp_path / "b", processor)
-    _, directory = imported(tmp_path / "b", tmp_path)
+    theirs = save_model(kind, config, tmp_path / "b", processor)
+    _, directory = import_both(tmp_path / "b", tmp_path)
     photo = np.random.default_rng(4).integers(0, 256, (*size, 3), np.uint8)
     ids, mask = ids_of(directory, photo, tmp_path)
     pixels = processor(Image.fromarray(photo), return_tensors="pt").pixel_values
@@ -198,10 +198,10 @@ PROCESSORS = {
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processors_have_defaults_of_their_own(name, tmp_path, photo):
-    saved(ViTModel, square(), tmp_path / "vit")
+    save_model(ViTModel, square(), tmp_path / "vit")
     values = {**PROCESSORS[name], "feature_extractor_type": name}
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(values))
-    _, directory = imported(tmp_path / "vit", tmp_path)
+    _, directory = import_both(tmp_path / "vit", tmp_path)
     ids, _ = ids_of(directory, photo, tmp_path)
     kind = name.replace("FeatureExtractor", "ImageProcessor")
     processor = getattr(transformers, f"{kind}Pil").from_pretrained(tmp_path / "vit")
@@ -213,9 +213,9 @@ def test_images_that_are_smaller_than_a_patch_are_refused(tmp_path):
     processor = BitImageProcessorPil(
         size={"shortest_edge": 12}, crop_size={"height": 3, "width": 3}
     )
-    saved(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b", processor)
+    save_model(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b", processor)
     with pytest.raises(ArtifactError, match="images of 3×3 pixels are smaller than a patch of 4×4"):
-        imported(tmp_path / "b", tmp_path)
+        import_both(tmp_path / "b", tmp_path)
 
 
 def as_timm(path, theirs, **settings):
@@ -260,13 +260,13 @@ def as_timm(path, theirs, **settings):
 
 def vit_for_timm(tmp_path):
     config = square(num_labels=3, layer_norm_eps=1e-6)
-    return saved(ViTForImageClassification, config, tmp_path / "vit")
+    return save_model(ViTForImageClassification, config, tmp_path / "vit")
 
 
 def test_timms_names_and_preparation(tmp_path, photo):
     theirs = vit_for_timm(tmp_path)
     path = as_timm(tmp_path / "timm", theirs, label_names=["a", "b", "c"])
-    model, directory = imported(path, tmp_path)
+    model, directory = import_both(path, tmp_path)
     assert (model.kind, model.labels) == ("timm Vision Transformer", ("a", "b", "c"))
     ids, mask = ids_of(directory, photo, tmp_path)
     # torchvision's Resize and CenterCrop: the shorter side to ⌊12 / 0.9⌋ = 13, half of an odd
@@ -285,9 +285,9 @@ def test_timms_names_and_preparation(tmp_path, photo):
 def test_timms_activation_is_read(act, tmp_path, photo):
     named = {"gelu_tanh": "gelu_pytorch_tanh"}.get(act, act)
     config = square(num_labels=3, layer_norm_eps=1e-6, hidden_act=named)
-    theirs = saved(ViTForImageClassification, config, tmp_path / "vit")
+    theirs = save_model(ViTForImageClassification, config, tmp_path / "vit")
     arguments = {"num_heads": 3, "act_layer": act}
-    _, directory = imported(as_timm(tmp_path / "timm", theirs, model_args=arguments), tmp_path)
+    _, directory = import_both(as_timm(tmp_path / "timm", theirs, model_args=arguments), tmp_path)
     ids, mask = ids_of(directory, photo, tmp_path)
     ours = directory.classifier
     pixels = ours.encoder_input.images(ids)
@@ -298,7 +298,9 @@ def test_timms_positions_are_interpolated_with_antialiasing(tmp_path, photo):
     """As resample_abs_pos_embed does it, here where images are larger than those of training."""
     theirs = vit_for_timm(tmp_path)
     size = {"input_size": [3, 20, 20], "mean": [0.5] * 3, "std": [0.5] * 3}
-    model, directory = imported(as_timm(tmp_path / "timm", theirs, pretrained_cfg=size), tmp_path)
+    model, directory = import_both(
+        as_timm(tmp_path / "timm", theirs, pretrained_cfg=size), tmp_path
+    )
     assert "positions of 3×3 patches are interpolated to 5×5" in model.notes
     table = theirs.vit.embeddings.position_embeddings[0]
     resized = directory.encoder.state_dict()["encoder_input.positions.table"][1:]
@@ -312,12 +314,12 @@ def test_timms_positions_are_interpolated_with_antialiasing(tmp_path, photo):
 
 def test_layer_scale_is_part_of_what_is_compared(tmp_path, photo):
     """Without it the same comparison fails: the test would see a fold that is missing."""
-    theirs = saved(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b")
+    theirs = save_model(Dinov2Model, Dinov2Config(**SHAPE), tmp_path / "b")
     path = Path(tmp_path / "b" / "model.safetensors")
     arrays = load_file(path)
     arrays = {n: torch.ones_like(a) if "layer_scale" in n else a for n, a in arrays.items()}
     save_file(arrays, path)
-    _, directory = imported(tmp_path / "b", tmp_path)
+    _, directory = import_both(tmp_path / "b", tmp_path)
     ids, mask = ids_of(directory, photo, tmp_path)
     expected = theirs(directory.encoder.encoder_input.images(ids)).last_hidden_state
     assert (directory.encoder.encode(ids, mask) - expected).abs().max() > 1e-2

@@ -12,7 +12,7 @@ from tests.foreign.ctranslate2 import test_importing as ctranslate2
 from tests.foreign.hugging_face import test_importing as hugging_face
 from tests.foreign.marian import test_importing as marian
 from tests.foreign.own import own_model
-from tests.foreign.spm import MERGES, PIECES, padded, spm
+from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as t5
 from tests.models import tokenizer_of
 from tformer_cli.artifacts.config_file import ModelInfo
@@ -41,7 +41,7 @@ def write_seeds(path):
         t5.write(path / f"t5-{legacy}", *t5.random_t5()[1:], legacy=legacy)
     (path / "gpt2").mkdir()
     tokenizer = test_gpt2.write_tokenizer(path / "gpt2")
-    test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size())).save_pretrained(path / "gpt2")
+    test_gpt2.random_gpt2(pad_rows(tokenizer.get_vocab_size())).save_pretrained(path / "gpt2")
     model = test_llama.random_llama(len(PIECES))
     model.save_pretrained(path / "llama")
     (path / "llama/tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
@@ -56,8 +56,8 @@ def write_seeds(path):
     decoder = in_yaml / "model.npz.decoder.yml"
     decoder.write_text(decoder.read_text().replace("vocab.spm", "vocab.yml"))
     for quantization in ("float32", "int16"):
-        ctranslate2.made(path / f"ctranslate2-{quantization}", None, quantization)
-    in_lines = ctranslate2.made(path / "ctranslate2-lines")
+        ctranslate2.write_model(path / f"ctranslate2-{quantization}", None, quantization)
+    in_lines = ctranslate2.write_model(path / "ctranslate2-lines")
     for file in in_lines.glob("*_vocabulary.json"):
         file.with_suffix(".txt").write_text("".join(f"{p}\n" for p in json.loads(file.read_text())))
         file.unlink()

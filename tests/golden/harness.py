@@ -97,9 +97,9 @@ class Stage:
                 is_log = "tfevents" in file.name
                 key = file.parent / "events" if is_log else file
                 outputs[str(key.relative_to(folder))] = b"" if is_log else file.read_bytes()
-        return {key: self._masked(name, key, content) for key, content in outputs.items()}
+        return {key: self._mask_content(name, key, content) for key, content in outputs.items()}
 
-    def _masked(self, name, key, content):
+    def _mask_content(self, name, key, content):
         if key.endswith(".gz"):
             content = gzip.decompress(content)
         try:
@@ -181,9 +181,9 @@ def fingerprint(key, content):
     if key == "status":
         return content.decode().strip()
     text, arrays = parts_of(key, content)
-    words = [float(one) for one in NUMBER.findall(text)]
+    words = [float(number) for number in NUMBER.findall(text)]
     text = NUMBER.sub("#", text)
-    numbers = np.concatenate([np.ravel(one).astype(float) for one in (*arrays, [])])
+    numbers = np.concatenate([np.ravel(array).astype(float) for array in (*arrays, [])])
     scaled = np.arcsinh(np.concatenate([np.multiply(100, words), 10 * np.nan_to_num(numbers)]))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     if not len(scaled):
@@ -209,7 +209,7 @@ def parts_of(key, content):
     if content[:2] == b"PK":
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             inner = {name: file.read(name) for name in sorted(file.namelist())}
-        found = [parts_of(name, one) for name, one in inner.items()]
+        found = [parts_of(name, member) for name, member in inner.items()]
         names = " ".join(f"{name} {text}" for name, (text, _) in zip(inner, found, strict=True))
         return names, [array for _, arrays in found for array in arrays]
     if content[:4] == b"\x89PNG":
@@ -218,12 +218,12 @@ def parts_of(key, content):
         pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float)
         return f"png {pixels.shape}", [pixels.mean((0, 1))]
     try:
-        return unpacked(content.decode())
+        return unpack_page(content.decode())
     except UnicodeDecodeError:
         return hashlib.sha256(content).hexdigest(), []
 
 
-def unpacked(text):
+def unpack_page(text):
     """Splits a page into its text and the numbers that it holds in base64.
 
     A last bit may be another processor's rounding. So the numbers count a tenth of others: a few
@@ -232,7 +232,7 @@ def unpacked(text):
     bits = re.search(r'"bits":(\d+)', text)
     arrays = []
 
-    def taken(match):
+    def take_numbers(match):
         name, packed, fixed, n_bytes = match.groups()
         data = base64.b64decode(packed or fixed or "")
         if name not in (None, "weights"):
@@ -246,7 +246,7 @@ def unpacked(text):
         arrays.append(0.1 * np.array(parts, float) / 2 ** (8 * size - (fixed is not None)))
         return f"({size} {len(parts)})"
 
-    return PACKED.sub(taken, text) if bits else text, arrays
+    return PACKED.sub(take_numbers, text) if bits else text, arrays
 
 
 def mask_hashes(text):
@@ -265,6 +265,6 @@ def is_same(key, found, expected):
     )
     most = tolerance * (1 + float(found[1]) ** 0.5) if len(found) > 2 else 0.0
     return all(
-        abs(float(one) - float(other)) <= most
-        for one, other in zip(found[2:], expected[2:], strict=True)
+        abs(float(value) - float(other)) <= most
+        for value, other in zip(found[2:], expected[2:], strict=True)
     )

@@ -32,11 +32,11 @@ def expected():
 
 def is_one_of(key, found, wanted):
     return any(
-        is_same(key, found, one) for one in ([wanted] if isinstance(wanted, str) else wanted)
+        is_same(key, found, value) for value in ([wanted] if isinstance(wanted, str) else wanted)
     )
 
 
-def merged(key, found, before):
+def merge_fingerprints(key, found, before):
     """Adds a fingerprint to those of other processors, if it is another."""
     if before is None:
         return found
@@ -58,7 +58,9 @@ def test_outputs_are_the_expected_ones(stage, expected, name):
     if mode := os.environ.get("TFORMER_WRITE_GOLDEN"):
         # "also": right on this processor, where another one rounds a digit of a text otherwise
         before = expected.get(name, {}) if mode == "also" else {}
-        expected[name] = {key: merged(key, one, before.get(key)) for key, one in found.items()}
+        expected[name] = {
+            key: merge_fingerprints(key, value, before.get(key)) for key, value in found.items()
+        }
         text = json.dumps(expected, indent=0, sort_keys=True)
         EXPECTED.write_text(f"{text}\n")
         return

@@ -21,7 +21,7 @@ from tformer_cli.heads.selectors import HeadSelection, select_heads
 LAYOUT = HeadLayout(enc=(2,) * 6, dec=(2,) * 3, cross=(2, 4, 2))
 
 
-def selected(*selections):
+def select_names(*selections):
     return [str(head) for head in select_heads(selections, LAYOUT)]
 
 
@@ -47,22 +47,22 @@ def selected(*selections):
     ],
 )
 def test_a_selection_names_these_heads(selection, expected):
-    assert selected(selection) == expected
+    assert select_names(selection) == expected
 
 
 def test_without_a_selection_every_head_is_meant():
-    assert selected() == [str(head) for head in LAYOUT]
-    assert len(selected("*")) == 12 + 6 + 8
+    assert select_names() == [str(head) for head in LAYOUT]
+    assert len(select_names("*")) == 12 + 6 + 8
 
 
 def test_a_selection_that_begins_with_a_negation_begins_with_every_head():
-    assert selected("!enc.0", "!self.1-2") == [
-        h for h in selected() if not h.startswith(("enc.0", "enc.1", "enc.2", "dec.1", "dec.2"))
+    assert select_names("!enc.0", "!self.1-2") == [
+        h for h in select_names() if not h.startswith(("enc.0", "enc.1", "enc.2", "dec.1", "dec.2"))
     ]
 
 
 def test_repeated_options_read_as_one_list():
-    assert selected("cross.0", "!cross.0.1") == ["cross.0.0"]
+    assert select_names("cross.0", "!cross.0.1") == ["cross.0.0"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_repeated_options_read_as_one_list():
 )  # fmt: skip
 def test_a_wrong_selection_is_refused_and_the_ranges_named(selection, reason):
     with pytest.raises(UsageError) as caught:
-        selected(selection)
+        select_names(selection)
     assert reason in str(caught.value)
     assert "enc.0-5.0-1, dec.0-2.0-1, cross.0-2.0-3" in str(caught.value)
 

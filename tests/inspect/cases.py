@@ -29,7 +29,7 @@ POOLINGS = {
 N_PIXELS = 12 * 8 * 3
 
 
-def saved(path, kind, config, tokenizer, labels=()):
+def save_model(path, kind, config, tokenizer, labels=()):
     """The directory of a model all of whose parameters are random."""
     torch.manual_seed(5)
     weights = kind(config, tokenizer.vocab_size).state_dict()
@@ -159,7 +159,7 @@ def case(request, tmp_path_factory, one_thread):
             tokenizer, items = tokenizer.with_mask(), (GAPS, "a [MASK] dog")
         path = tmp_path_factory.mktemp("saved") / "model"
         labels = LABELS if name.startswith("text") else ()
-        saved(path, kind, ModelConfig(**settings), tokenizer, labels)
+        save_model(path, kind, ModelConfig(**settings), tokenizer, labels)
     directory = load_model_directory(path, tasks=tuple(TASKS))
     return Case(path, items, inspected_model(directory))
 

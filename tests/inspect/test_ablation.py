@@ -5,7 +5,6 @@ from tests.model.conftest import small_model
 from tformer_cli.heads.gates import keep_only
 from tformer_cli.heads.names import HeadId, attentions, head_layout
 from tformer_cli.inspect.ablation import (
-    gated,
     heads_off,
     importance_sums,
     layer_normalized,
@@ -13,6 +12,7 @@ from tformer_cli.inspect.ablation import (
     losses_without_each,
     prune_heads,
     sentence_losses,
+    set_gates,
 )
 from tformer_cli.text.batching import collate
 
@@ -88,7 +88,7 @@ def test_importance_is_the_finite_difference_of_each_gate():
         for factor in (1 + step, 1 - step):
             gate = torch.ones(4, 1, 1, dtype=torch.float64)
             gate[head.head] = factor
-            with gated(model, {(head.kind, head.layer): gate}), torch.inference_mode():
+            with set_gates(model, {(head.kind, head.layer): gate}), torch.inference_mode():
                 losses.append(sentence_losses(model, batch))
         expected = ((losses[0] - losses[1]) / (2 * step)).abs().sum().item()
         assert by_sentence[head] == pytest.approx(expected, rel=1e-6)

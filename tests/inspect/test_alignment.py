@@ -18,7 +18,7 @@ from tformer_cli.inspect.alignment import (
     cross_heads,
     default_selection,
     head_mean,
-    linked,
+    link_words,
     links_of,
     spelled_words,
     symmetrize,
@@ -43,7 +43,7 @@ def links(looks_for, convention):
     maps = capture_maps(dictionary_model(looks_for), SOURCE, TARGET)
     source, target = (WordTokens(ids, np.eye(len(ids))) for ids in (SOURCE, TARGET))
     weights = word_weights(head_mean(maps, [HeadId("cross", 0, 0)]), source, target, convention)
-    return links_of(linked(weights, LinkRule()))
+    return links_of(link_words(weights, LinkRule()))
 
 
 def test_a_dictionary_head_pins_which_row_is_a_target_tokens():
@@ -78,11 +78,16 @@ def test_source_tokens_add_up_and_target_tokens_are_averaged():
 
 def test_rules_of_linking():
     weights = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    assert links_of(linked(weights, LinkRule())) == {(0, 0), (0, 1)}
-    assert links_of(linked(weights, LinkRule(keeps_eos=True))) == {(0, 0)}
-    assert links_of(linked(weights, LinkRule(threshold=0.3))) == {(0, 0), (1, 0)}
-    assert links_of(linked(weights, LinkRule(threshold=0.0))) == {(0, 0), (1, 0), (0, 1), (1, 1)}
-    assert linked(np.zeros((3, 1)), LinkRule()).shape == (3, 0)
+    assert links_of(link_words(weights, LinkRule())) == {(0, 0), (0, 1)}
+    assert links_of(link_words(weights, LinkRule(keeps_eos=True))) == {(0, 0)}
+    assert links_of(link_words(weights, LinkRule(threshold=0.3))) == {(0, 0), (1, 0)}
+    assert links_of(link_words(weights, LinkRule(threshold=0.0))) == {
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+    }
+    assert link_words(np.zeros((3, 1)), LinkRule()).shape == (3, 0)
 
 
 def test_only_cross_attention_aligns():

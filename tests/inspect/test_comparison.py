@@ -34,7 +34,7 @@ def maps(*layers):
     )
 
 
-def matched(first, second, matching):
+def match_names(first, second, matching):
     layouts = [
         HeadLayout(tuple(len(layer) for layer in layers), (), ()) for layers in (first, second)
     ]
@@ -47,7 +47,7 @@ def matched(first, second, matching):
 
 
 def test_heads_are_paired_by_where_they_look():
-    pairs = matched([one_hot(0, 1, 2)], [one_hot(2, 0, 1)], "layer")
+    pairs = match_names([one_hot(0, 1, 2)], [one_hot(2, 0, 1)], "layer")
     assert pairs == [
         ("enc.0.0", "enc.0.1", 0.0),
         ("enc.0.1", "enc.0.2", 0.0),
@@ -57,10 +57,10 @@ def test_heads_are_paired_by_where_they_look():
 
 def test_across_layers_a_head_finds_its_counterpart_and_within_them_it_does_not():
     first, second = [one_hot(0, 1), one_hot(2, 3)], [one_hot(2, 1), one_hot(0, 3)]
-    across = matched(first, second, "kind")
+    across = match_names(first, second, "kind")
     assert [pair[1] for pair in across] == ["enc.1.0", "enc.0.1", "enc.0.0", "enc.1.1"]
     assert [pair[2] for pair in across] == [0.0] * 4
-    within = matched(first, second, "layer")
+    within = match_names(first, second, "layer")
     assert [pair[:2] for pair in within] == [
         (f"enc.{n}", f"enc.{n}") for n in ("0.0", "0.1", "1.0", "1.1")
     ]
@@ -70,17 +70,17 @@ def test_across_layers_a_head_finds_its_counterpart_and_within_them_it_does_not(
 @pytest.mark.parametrize("matching", ["layer", "kind"])
 def test_of_heads_that_look_alike_those_of_one_name_pair(matching):
     alike = [one_hot(1, 1, 1), one_hot(1, 1)]
-    assert all(first == second for first, second, _ in matched(alike, alike, matching))
+    assert all(first == second for first, second, _ in match_names(alike, alike, matching))
 
 
 def test_heads_without_a_counterpart_are_listed():
-    fewer = matched([one_hot(0, 1, 2)], [one_hot(2, 0)], "layer")
+    fewer = match_names([one_hot(0, 1, 2)], [one_hot(2, 0)], "layer")
     assert fewer == [
         ("enc.0.0", "enc.0.1", 0.0),
         ("enc.0.1", None, None),
         ("enc.0.2", "enc.0.0", 0.0),
     ]
-    more = matched([one_hot(3)], [one_hot(2, 3), one_hot(0)], "kind")
+    more = match_names([one_hot(3)], [one_hot(2, 3), one_hot(0)], "kind")
     assert more == [("enc.0.0", "enc.0.1", 0.0), (None, "enc.0.0", None), (None, "enc.1.0", None)]
 
 

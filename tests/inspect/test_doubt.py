@@ -64,7 +64,7 @@ def test_signals_are_those_of_the_formulas():
     assert signals(part(attention=np.array([[0.95, 0.05, 0.0]] * 3)))["ignored"] == 0.5
 
 
-def moved(first, other):
+def transport_cost(first, other):
     """W₁ of two distributions on the line: carries what is too much from place to place."""
     size, carried, cost = max(len(first), len(other)), 0.0, 0.0
     for place in range(size):
@@ -80,12 +80,12 @@ def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
     lengths = [10, 10, 11, 10, 10, 9, 10, 30]
     for size in (2, 5, 12):
         own = random.dirichlet(np.ones(size))
-        distances = [moved(own, mass) for mass in masses[:-1]]  # the last is too long
+        distances = [transport_cost(own, mass) for mass in masses[:-1]]  # the last is too long
         nearest = np.mean(sorted(distances)[:4]) / size
         assert Masses(masses, lengths).distance(own, 10) == pytest.approx(nearest)
     # Nothing is as long as 50: the four nearest in length are compared
     near = [7, 2, 0, 1, 3, 4, 6]
-    furthest = [moved(own, masses[number]) for number in near]
+    furthest = [transport_cost(own, masses[number]) for number in near]
     assert Masses(masses, lengths).distance(own, 50) == pytest.approx(
         np.mean(sorted(furthest)[:4]) / size
     )
@@ -195,9 +195,9 @@ def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
     translator = opened.translator.listening(doubter.heads)
     (line,) = translator.translate([ENGLISH[-1]])
     assert line.n_parts == 2
-    alone = doubter.doubted(translator.translate(list(line.parts)))
+    alone = doubter.add_doubts(translator.translate(list(line.parts)))
     each = tuple(t.doubt.probability for t in alone)
-    (doubted,) = doubter.doubted([line])
+    (doubted,) = doubter.add_doubts([line])
     assert (doubted.doubt.probability, doubted.doubt.sentences) == (max(each), each)
     assert [word for t in alone for word in t.doubt.words] == list(doubted.doubt.words)
     parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))

@@ -26,12 +26,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = ("</script>", "<img onerror=x>", "&amp;\"'", "]]>", "\x00\x0b\ufffe\ud800", "🙂", "שלום")
 
 
-def parsed(text):
+def parse_svg(text):
     return ET.fromstring(text)  # noqa: S314 - it was written just before
 
 
 def test_a_picture_names_its_heads_and_labels_rows_and_columns(make_record):
-    root = parsed(render_svg(make_record(heads=(HeadId("cross", 1, 0),))))
+    root = parse_svg(render_svg(make_record(heads=(HeadId("cross", 1, 0),))))
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "cross.1.0" in texts
     assert "Cross-attention" in texts
@@ -43,7 +43,7 @@ def test_a_picture_names_its_heads_and_labels_rows_and_columns(make_record):
 
 def test_every_visible_weight_is_one_cell_of_its_shade(make_record):
     record = make_record(heads=(HeadId("cross", 0, 1),))
-    root = parsed(render_svg(record))
+    root = parse_svg(render_svg(record))
     cells = sum(path.get("d").count("M") for path in root.iter(f"{SVG}path"))
     weights = record.maps.cross[0][1]
     assert cells == int(((weights * 64).round() > 0).sum())
@@ -55,7 +55,7 @@ def test_every_visible_weight_is_one_cell_of_its_shade(make_record):
 def test_hostile_tokens_stay_text(make_record):
     heads = (HeadId("enc", 0, 0), HeadId("dec", 0, 0))
     text = render_svg(make_record(source=HOSTILE, target=HOSTILE, heads=heads))
-    root = parsed(text.encode("utf-8"))
+    root = parse_svg(text.encode("utf-8"))
     assert {element.tag for element in root.iter()} <= {
         SVG + tag for tag in ("svg", "title", "desc", "rect", "text", "g", "path")
     }
@@ -66,7 +66,7 @@ def test_many_heads_are_thumbnails_that_share_labels(make_record):
     record = make_record()
     heads = record.heads * 2
     assert len(heads) > LABELLED_PANELS
-    root = parsed(render_svg(make_record(heads=heads)))
+    root = parse_svg(render_svg(make_record(heads=heads)))
     kinds = dict.fromkeys(head.kind for head in heads)
     rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
     columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]

@@ -13,9 +13,9 @@ from tests.oracles.vit import config
 from tformer_cli.heads.names import HeadId, attentions
 from tformer_cli.inspect.ablation import (
     batch_of,
-    gated,
     importance_sums,
     sentence_losses,
+    set_gates,
 )
 from tformer_cli.inspect.capture.forced import capture_batches, capture_pairs
 from tformer_cli.inspect.capture.observed import observe
@@ -76,7 +76,7 @@ def test_importance_is_the_change_by_a_little_less_of_a_head(case):
     for gate in (1 - step, 1 + step):
         gates = torch.ones(attention.n_heads, 1, 1)
         gates[1] = gate
-        with gated(model, {("enc", 0): gates}), torch.no_grad():
+        with set_gates(model, {("enc", 0): gates}), torch.no_grad():
             losses.append(sentence_losses(model, batch).item())
     slope = (losses[1] - losses[0]) / (2 * step)
     assert importance[HeadId("enc", 0, 1)] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 
 from tests.commands import output_of, records_of, refused
-from tests.inspect.cases import ONE_A_KIND, of, saved, stored_model
+from tests.inspect.cases import ONE_A_KIND, of, save_model, stored_model
 from tests.inspect.views.test_image import directory
 from tests.models import LINES
 from tformer_cli.evaluate.evaluate import evaluate_masked, evaluate_texts
@@ -45,7 +45,7 @@ def texts(case, tmp_path):
     return file
 
 
-def written(case):
+def inspect_written(case):
     return [
         record for record in inspect_heads(case.path, lines_for(case)) if record.maps is not None
     ]
@@ -60,7 +60,7 @@ def mean_of(records, head, name):
 @of(*ONE_A_KIND)
 def test_a_corpus_is_summed_up_as_its_texts_one_by_one(case, texts):
     options = ("--corpus", "-i", texts, "--format", "jsonl", "-q")
-    records = written(case)
+    records = inspect_written(case)
     summaries = records_of("inspect-heads", case.path, *options)
     assert [line["id"] for line in summaries] == [str(head) for head in records[0].heads]
     for summary, head in zip(summaries, records[0].heads, strict=True):
@@ -82,7 +82,7 @@ def test_a_dump_holds_the_maps_of_every_text(case, texts, tmp_path):
     assert (estimate.is_exact, estimate.pairs) == (True, len(lines))
     n_bytes = sum(array.nbytes for array in arrays.values())
     assert n_bytes - estimate.n_bytes == 8 * len(dumper.layout.kinds)
-    records, side = written(case), "src_ids" if case.kind == "enc" else "tgt_ids"
+    records, side = inspect_written(case), "src_ids" if case.kind == "enc" else "tgt_ids"
     for place, record in enumerate(records):
         start, stop = arrays[f"{case.kind}.off"][place : place + 2]
         for layer, rows in enumerate(record.captured.layers(case.kind)):
@@ -109,7 +109,7 @@ def test_models_of_one_kind_are_compared(case, texts, tmp_path, language_model, 
     command = ("inspect-diff", case.path, case.path, "-i", texts, "-q", "--format")
     pairs = records_of(*command, "jsonl", "--maps")
     assert all(pair["a"] == pair["b"] and pair["divergence"] == 0.0 for pair in pairs)
-    assert len(pairs) == len(written(case)[0].heads)
+    assert len(pairs) == len(inspect_written(case)[0].heads)
     shown = output_of(*command, "text")
     assert {"image": "2,1", "masked": "[MASK]"}.get(case.task, "dogs") in shown
     assert output_of(*command, "svg")
@@ -131,7 +131,7 @@ def test_heads_are_followed_while_a_model_is_trained(case, tmp_path):
     timeline = heads_over_time(tmp_path)
     assert (timeline.steps, timeline.n_sentences, len(timeline.courses)) == ((0, 5), 3, 4)
     course = timeline.courses[0]
-    expected, _ = mean_of(written(case), course.head, "self")
+    expected, _ = mean_of(inspect_written(case), course.head, "self")
     assert course.metrics["self"] == expected
     assert output_of("inspect-heads", tmp_path, "--over-time", "--format", "text")
 
@@ -150,7 +150,7 @@ def test_a_stream_is_followed_in_blocks(case):
     assert [ids for _, _, (_, ids) in short] == side.encode_batch([f"{LINES[0]}\n"])
 
 
-def ablated(path, lines, references=(), **settings):
+def ablate_heads(path, lines, references=(), **settings):
     return inspect_ablate(path, lines, references, settings=AblationSettings(**settings))
 
 
@@ -168,7 +168,7 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
     lines = [*TEXTS, " ".join(LINES * 3)]  # the last is longer than the model takes
     expected = evaluate_texts(open_model(path, "generate", device="cpu"), lines)
     assert expected.kind == kind
-    ablation = ablated(path, lines)
+    ablation = ablate_heads(path, lines)
     assert ablation.n_tokens == expected.scores.n_tokens
     assert ablation.loss == pytest.approx(expected.scores.loss, abs=1e-5)
     assert ablation.perplexity == pytest.approx(expected.scores.perplexity, rel=1e-4)
@@ -185,7 +185,7 @@ def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
         text.label for text in label_texts(open_model(classifier, "classify", device="cpu"), lines)
     ]
     expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
-    ablation = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
+    ablation = ablate_heads(classifier, [*lines, ""], [[*labels, "fair"]])
     assert ablation.n_tokens == len(lines)  # blank texts are left out
     assert ablation.scores == {"accuracy": pytest.approx(expected)}
     assert ablation.curve[0].scores[0].value == pytest.approx(expected)
@@ -207,7 +207,7 @@ def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
 def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
     lines = [*LINES, "", *LINES]
     scores = evaluate_masked(open_model(case.path, "fill", device="cpu"), lines).scores
-    ablation = ablated(case.path, lines)
+    ablation = ablate_heads(case.path, lines)
     assert ablation.n_tokens == scores.n_tokens
     assert ablation.loss == pytest.approx(scores.loss, abs=1e-5)
     assert ablation.scores["accuracy"] == pytest.approx(scores.accuracy)
@@ -245,7 +245,7 @@ def test_a_head_that_reads_one_word_is_found(tmp_path):
         d_model=64, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=0, n_labels=3,
         max_positions=40, positions="none", scale_embeddings=False,
     )  # fmt: skip
-    path = saved(tmp_path / "saved", Classifier, config, tokenizer, LABELS)
+    path = save_model(tmp_path / "saved", Classifier, config, tokenizer, LABELS)
     opened = open_for_inspection(path, tasks=("classify",)).directory
     model = inspected_model(opened)
     (dogs,) = tokenizer.source.encode("dogs")

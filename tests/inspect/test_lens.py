@@ -124,11 +124,11 @@ def test_few_logits_are_held_at_a_time(pair, monkeypatch):  # noqa: F811
     model = pair[0].eval()
     whole, n_rows, project = fit_lens(model, pairs_of(40))[1], [], model.project
 
-    def counted(hidden):
+    def count_rows(hidden):
         n_rows.append(hidden.shape[:-1].numel())
         return project(hidden)
 
-    monkeypatch.setattr(model, "project", counted)
+    monkeypatch.setattr(model, "project", count_rows)
     monkeypatch.setattr(lenses, "LARGEST_LOGITS", 3 * len(model.output_matrix))
     assert fit_lens(model, pairs_of(40))[1] == whole
     assert max(n_rows) == 3

@@ -28,10 +28,10 @@ TEXT = "the [MASK] was not too [MASK]."
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def masked(request, tmp_path_factory, one_thread):
     """A random masked language model, imported, the original and its tokenizer."""
-    return imported(tmp_path_factory.mktemp("masked"), request.param, "ForMaskedLM")
+    return import_model_of(tmp_path_factory.mktemp("masked"), request.param, "ForMaskedLM")
 
 
-def imported(folder, kind, head):
+def import_model_of(folder, kind, head):
     model, tokenizer = encoders.write_directory(folder / "theirs", kind, head)
     done = run("import", folder / "theirs", "-o", folder / "ours", "-q")
     assert done.exit_code == 0, done.stderr
@@ -91,7 +91,7 @@ def test_a_head_is_worked_through_to_the_word_of_a_gap(masked, place):
 
 @pytest.fixture(scope="module", params=["bert", "distilbert"])
 def encoder(request, tmp_path_factory, one_thread):
-    return imported(tmp_path_factory.mktemp("encoder"), request.param, "Model")
+    return import_model_of(tmp_path_factory.mktemp("encoder"), request.param, "Model")
 
 
 def test_an_encoder_is_looked_into_up_to_its_vector(encoder):

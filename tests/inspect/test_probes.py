@@ -201,13 +201,13 @@ def test_no_side_of_a_held_out_sentence_was_fitted_to(zoo):
     others = [line.replace(".", "!") for line in lines]
     settings = ProbeOptions(property=("position",))
 
-    def probed(sources, targets):
+    def probe_texts(sources, targets):
         return inspect_probe(zoo["translate"], sources, targets=targets, settings=settings)
 
-    assert probed(lines, others).n_sentences == 24
+    assert probe_texts(lines, others).n_sentences == 24
     # The same sources with other targets, and the same targets of other sources
-    assert probed([*lines, *lines], [*lines, *others]).n_sentences == 24
-    assert probed([*lines, *others], [*lines, *lines]).n_sentences == 24
+    assert probe_texts([*lines, *lines], [*lines, *others]).n_sentences == 24
+    assert probe_texts([*lines, *others], [*lines, *lines]).n_sentences == 24
 
 
 def test_no_more_is_read_than_is_probed(zoo):

@@ -10,7 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.oracles.unpacked import page_data, unpacked
+from tests.oracles.unpacked import page_data, unpack_json
 from tformer_cli.cli.inspect.inspect_view import view_command
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect import views
@@ -122,7 +122,7 @@ def test_packed_data_come_back_within_half_a_step(bits):
     }
     small = pack_for_page(data, bits)
     assert len(json.dumps(small)) < len(json.dumps(data))
-    values = unpacked(json.loads(json.dumps(small)))
+    values = unpack_json(json.loads(json.dumps(small)))
     assert [values[name] for name in ("ids", "few", "other")] == [
         data[name] for name in ("ids", "few", "other")
     ]
@@ -137,7 +137,7 @@ def test_packed_data_come_back_within_half_a_step(bits):
 
 def test_nothing_and_zeros_are_packed_too():
     for value in ([], [[]], [0.0] * 40, [[0.0] * 40, []]):
-        assert unpacked(pack_for_page(value)) == value
+        assert unpack_json(pack_for_page(value)) == value
 
 
 LINE = "A man sleeps."

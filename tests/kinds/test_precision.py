@@ -36,7 +36,7 @@ def int8(model, tmp_path_factory):
     return path
 
 
-def found(model, **options):
+def translate_texts(model, **options):
     """Texts with their scores, which show every bit."""
     translations = open_model(model, **options).translator.translate(LINES)
     return [
@@ -46,10 +46,10 @@ def found(model, **options):
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_an_int8_directory_translates_as_int8_on_the_fly(model, int8, beam_size):
-    on_the_fly = found(model, precision="int8", beam_size=beam_size)
-    assert found(int8, beam_size=beam_size) == on_the_fly
-    assert found(int8, precision="int8", beam_size=beam_size) == on_the_fly
-    assert on_the_fly != found(model, beam_size=beam_size)
+    on_the_fly = translate_texts(model, precision="int8", beam_size=beam_size)
+    assert translate_texts(int8, beam_size=beam_size) == on_the_fly
+    assert translate_texts(int8, precision="int8", beam_size=beam_size) == on_the_fly
+    assert on_the_fly != translate_texts(model, beam_size=beam_size)
 
 
 def test_a_line_in_integers_does_not_depend_on_its_neighbors(int8):
@@ -101,7 +101,7 @@ def test_a_model_that_was_handed_over_keeps_its_weights(model):
     assert opened.directory.weight_type == "int8"
     after = directory.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert found(directory) == found(model)
+    assert translate_texts(directory) == translate_texts(model)
 
 
 def test_commands_that_need_float32_refuse_int8(model, int8):

@@ -19,7 +19,7 @@ WRONG = RANDOM.random(60) < 0.2 + 0.6 * SCORES
 WEIGHTS = RANDOM.integers(1, 4, 60)
 
 
-def repeated(*columns):
+def repeat_items(*columns):
     """Repeats items as often as their weights say."""
     return [np.repeat(column, WEIGHTS) for column in columns]
 
@@ -37,9 +37,11 @@ def test_auroc_counts_the_pairs_that_are_in_order():
 
 def test_weights_are_repetitions():
     for measure in (auroc, calibration_error, lambda p, y, w=None: error_at(0.5, p, y, w)):
-        assert measure(SCORES, WRONG, WEIGHTS) == pytest.approx(measure(*repeated(SCORES, WRONG)))
+        assert measure(SCORES, WRONG, WEIGHTS) == pytest.approx(
+            measure(*repeat_items(SCORES, WRONG))
+        )
     x = np.column_stack([SCORES, RANDOM.random(60)])
-    many = np.column_stack(repeated(*x.T)), repeated(WRONG)[0]
+    many = np.column_stack(repeat_items(*x.T)), repeat_items(WRONG)[0]
     assert fit_logistic(x, WRONG, WEIGHTS) == pytest.approx(fit_logistic(*many), abs=1e-7)
 
 

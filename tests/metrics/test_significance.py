@@ -103,7 +103,7 @@ def gold(line):
     return parse_links(line, "gold:1")
 
 
-def counted(*sentences):
+def count_links(*sentences):
     counts = AlignmentCounts()
     for links, line in sentences:
         counts.add(links, gold(line))
@@ -122,14 +122,14 @@ def counted(*sentences):
     ],
 )
 def test_measures_of_known_cases(links, line, expected):
-    counts = counted((links, line))
+    counts = count_links((links, line))
     assert (counts.error_rate, counts.precision, counts.recall) == pytest.approx(expected)
 
 
 def test_sums_are_of_the_corpus_and_lines_must_correspond():
-    right = counted(({(0, 0)}, "0-0"), ({(1, 2), (2, 1)}, "1-2 2-1 3?3"))
+    right = count_links(({(0, 0)}, "0-0"), ({(1, 2), (2, 1)}, "1-2 2-1 3?3"))
     assert (right.found, right.sure, right.error_rate) == (3, 3, 0.0)
-    assert counted(({(1, 2), (2, 1)}, "0-0"), ({(0, 0)}, "1-2 2-1 3?3")).error_rate == 1.0
+    assert count_links(({(1, 2), (2, 1)}, "0-0"), ({(0, 0)}, "1-2 2-1 3?3")).error_rate == 1.0
 
 
 def test_floor_and_ceiling():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.oracles.vit import SIZE, config, linked, ours, vit
+from tests.oracles.vit import SIZE, config, our_weights, ours, vit
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.patches import augment_images, patches_of
@@ -53,7 +53,7 @@ def test_equals_the_vit_of_transformers_with_its_gradients(source, scale):
     for result in (logits, expected):
         result.log_softmax(-1)[:, 2].sum().backward()
     parameters = dict(model.named_parameters())
-    for name, parts in linked(theirs).items():
+    for name, parts in our_weights(theirs).items():
         found = parameters.pop(name).grad.flatten()
         wanted = torch.cat([part.grad.flatten() for part in parts])
         assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max() + 1e-9, name

@@ -35,11 +35,11 @@ def plain_beam_search(
             choices = [EOS_ID] if len(tokens) == limit else choices
             grown += [(total + values[token], tokens, token, best) for token in choices]
         # equal ones stay in the order of the hypotheses that they continue
-        kept = sorted(grown, key=lambda one: -one[0])[:n_slots]
+        kept = sorted(grown, key=lambda candidate: -candidate[0])[:n_slots]
         for total, tokens, token, best in kept:
             if token == EOS_ID:  # finished: it keeps its slot
                 score = total / length_divisor(len(tokens) + 1, config)
                 found.append((score, tokens, len(tokens) < limit or best == EOS_ID))
                 n_slots -= 1
         live = [(total, (*tokens, token)) for total, tokens, token, _ in kept if token != EOS_ID]
-    return sorted(found, key=lambda one: -one[0])[: config.n_searched]
+    return sorted(found, key=lambda candidate: -candidate[0])[: config.n_searched]

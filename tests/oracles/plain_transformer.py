@@ -31,7 +31,7 @@ def plain_logits(config, weights, source, target_input):
         shift = get(f"{name}.bias")
         return normed * weights[f"{name}.weight"] + (0.0 if shift is None else shift)
 
-    def embedded(ids, matrix, side):
+    def embed_ids(ids, matrix, side):
         x = matrix[ids] * (math.sqrt(config.d_model) if config.scale_embeddings else 1.0)
         if config.positions == "sinusoidal":
             x = x + sinusoids(len(ids), config.d_model)
@@ -40,7 +40,7 @@ def plain_logits(config, weights, source, target_input):
         return norm(x, f"{side}_input.norm") if config.embedding_norm else x
 
     def attention(x, memory, name, is_causal=False):
-        q, k, v = projected(x, memory, name)
+        q, k, v = project_heads(x, memory, name)
         heads = []
         for start in range(0, q.shape[1], config.head_width):
             some = slice(start, start + config.head_width)
@@ -53,7 +53,7 @@ def plain_logits(config, weights, source, target_input):
         joined = torch.cat(heads, -1)
         return linear(joined, f"{name}.out_projection") if config.projections else joined
 
-    def projected(x, memory, name):
+    def project_heads(x, memory, name):
         if not config.projections:
             return x, memory, memory
         weight = weights[f"{name}.in_projection.weight"]
@@ -124,7 +124,7 @@ def plain_logits(config, weights, source, target_input):
         is_last = config.norm == "pre" or config.final_norm == "always"
         return norm(x, f"{side}.final_norm") if is_last else x
 
-    x = embedded(source, weights["source_embedding.weight"], "encoder")
+    x = embed_ids(source, weights["source_embedding.weight"], "encoder")
     for layer in range(config.n_encoder_layers):
         name = f"encoder.layers.{layer}"
         x = residual(x, lambda x, name: attention(x, x, name), f"{name}.self_attention")
@@ -132,7 +132,7 @@ def plain_logits(config, weights, source, target_input):
     memory = last_norm(x, "encoder")
 
     targets = get("target_embedding.weight", weights["source_embedding.weight"])
-    x = embedded(target_input, targets, "decoder")
+    x = embed_ids(target_input, targets, "decoder")
     for layer in range(config.n_decoder_layers):
         name = f"decoder.layers.{layer}"
         if config.decoder_cell == "ssru":

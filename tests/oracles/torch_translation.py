@@ -78,21 +78,21 @@ class TorchTranslation(nn.Module):
     def forward(self, source, source_mask, target):
         """Computes logits."""
         memory = self.encoder(
-            self.embedded(source, self.source, self.source_norm, 0),
+            self.embed_tokens(source, self.source, self.source_norm, 0),
             src_key_padding_mask=~source_mask,
         )
         n_targets = target.shape[1]
         is_future = torch.ones(n_targets, n_targets, dtype=torch.bool).triu(1)
         return self.output(
             self.decoder(
-                self.embedded(target, self.target, self.target_norm, 1),
+                self.embed_tokens(target, self.target, self.target_norm, 1),
                 memory,
                 tgt_mask=is_future,
                 memory_key_padding_mask=~source_mask,
             )
         )
 
-    def embedded(self, ids, table, norm, side):
+    def embed_tokens(self, ids, table, norm, side):
         """Embeds tokens: (B, L) to (B, L, D)."""
         rows = table(ids) * self.scale + self.positions[side][: ids.shape[1]]
         return rows if norm is None else norm(rows)
@@ -113,7 +113,7 @@ def halves(n_positions, d_model, first):
     )
 
 
-def interleaved(n_positions, d_model):
+def interleave_sines(n_positions, d_model):
     """Sine and cosine in turn, of the position over 10000^(2i/D); the paper's."""
     return torch.tensor(
         [

@@ -13,14 +13,14 @@ def page_data(page):
     return json.loads(found[1])
 
 
-def unpacked(value):
+def unpack_json(value):
     """Unpacks JSON data: columns to objects, fixed-point numbers to lists."""
     if isinstance(value, list):
-        return [unpacked(item) for item in value]
+        return [unpack_json(item) for item in value]
     if not isinstance(value, dict):
         return value
     if set(value) == {"columns"}:
-        columns = {name: unpacked(items) for name, items in value["columns"].items()}
+        columns = {name: unpack_json(items) for name, items in value["columns"].items()}
         rows = zip(*columns.values(), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
     if set(value) - {"rows"} == {"fixed", "bytes", "largest"}:
@@ -31,4 +31,4 @@ def unpacked(value):
         if "rows" not in value:
             return numbers.tolist()
         return [part.tolist() for part in np.split(numbers, np.cumsum(value["rows"])[:-1])]
-    return {name: unpacked(item) for name, item in value.items()}
+    return {name: unpack_json(item) for name, item in value.items()}

@@ -37,7 +37,7 @@ def config(**changes) -> ModelConfig:
     return ModelConfig(**{**settings, **changes})
 
 
-def linked(theirs: ViTForImageClassification) -> dict[str, list[torch.Tensor]]:
+def our_weights(theirs: ViTForImageClassification) -> dict[str, list[torch.Tensor]]:
     """Their parameters by the names of ours: of several the rows lie one below the other."""
     vit = theirs.vit
     outer = vit.embeddings
@@ -75,7 +75,7 @@ def ours(theirs: ViTForImageClassification, **changes) -> Classifier:
     """Our model with their weights, in evaluation mode."""
     model = Classifier(config(**changes), 260).eval()
     state = model.state_dict()
-    for name, parts in linked(theirs).items():
+    for name, parts in our_weights(theirs).items():
         joined = torch.cat([part.detach().flatten() for part in parts])
         state[name] = joined.view(state[name].shape)
     model.load_state_dict(state)

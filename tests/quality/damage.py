@@ -89,7 +89,7 @@ def blank_target(pair: Pair, clean: Clean) -> Pair:
     return pair[0], ""
 
 
-def untranslated(pair: Pair, clean: Clean) -> Pair:
+def leave_untranslated(pair: Pair, clean: Clean) -> Pair:
     return pair[0], pair[0].upper() if clean.random.random() < 0.5 else pair[0]
 
 
@@ -105,7 +105,7 @@ def cut_off(pair: Pair, clean: Clean) -> Pair | None:
     return (pair[0], pair[1][: len(pair[1]) // 4]) if len(pair[1]) > 60 else None
 
 
-def joined(pair: Pair, clean: Clean) -> Pair:
+def join_targets(pair: Pair, clean: Clean) -> Pair:
     return pair[0], f"{pair[1]} {clean.another()[1]} {clean.another()[1]}"
 
 
@@ -128,7 +128,7 @@ def other_language(pair: Pair, clean: Clean) -> Pair:
     return pair[0], f"{clean.random.choice(clean.foreign)} {clean.random.randrange(10)}"
 
 
-def swapped(pair: Pair, clean: Clean) -> Pair:
+def swap_sides(pair: Pair, clean: Clean) -> Pair:
     return pair[1], pair[0]
 
 
@@ -155,7 +155,7 @@ def symbols(pair: Pair, clean: Clean) -> Pair:
     return pair[0], "".join(clean.random.choice("#@~|%^*=<>_ x1") for _ in pair[1])
 
 
-def spaced(pair: Pair, clean: Clean) -> Pair:
+def space_letters(pair: Pair, clean: Clean) -> Pair:
     return " ".join(pair[0].replace(" ", "")), pair[1]
 
 
@@ -188,21 +188,21 @@ KINDS: dict[str, tuple[Callable[[Pair, Clean], Pair | None], str]] = {
     "entities": (entities, "markup"),
     "blank source": (blank_source, "empty"),
     "blank target": (blank_target, "empty"),
-    "not translated": (untranslated, "identical"),
+    "not translated": (leave_untranslated, "identical"),
     "copied but for a word": (nearly_copied, "copied"),
     "cut off": (cut_off, "length-ratio"),
-    "joined with others": (joined, "length-ratio"),
+    "joined with others": (join_targets, "length-ratio"),
     "very long": (very_long, "too-long"),
     "without spaces": (no_spaces, "long-word"),
     "another script": (other_script, "script"),
     "another language": (other_language, "language"),
-    "sides swapped": (swapped, "swapped"),
+    "sides swapped": (swap_sides, "swapped"),
     "another number": (other_number, "numbers"),
     "address on one side": (address_on_one_side, "addresses"),
     "repeated letters": (repeated_letters, "repetition"),
     "repeated words": (repeated_words, "repetition"),
     "symbols": (symbols, "symbols"),
-    "spaces between letters": (spaced, "spaced-letters"),
+    "spaces between letters": (space_letters, "spaced-letters"),
     "the same pair": (duplicate, "duplicate"),
     "the same but case and marks": (duplicate_but_case, "duplicate"),
     "the same but a word": (duplicate_but_a_word, "near-duplicate"),
@@ -283,13 +283,13 @@ def measure(
     with survey(corpora, wanted) as surveyed:
         for example in judge(corpora, surveyed, wanted, DROPPING):
             kind = damaged.kinds[example.record.number - 1]
-            flagged.update(example.found.keys())
+            flagged.update(example.reasons.keys())
             if kind:
                 n_damaged[kind] += 1
-                n_found[kind] += KINDS[kind][1] in example.found
-                right.update(example.found.keys())
+                n_found[kind] += KINDS[kind][1] in example.reasons
+                right.update(example.reasons.keys())
             else:
-                n_false += not DROPPING.isdisjoint(example.found)
+                n_false += not DROPPING.isdisjoint(example.reasons)
     return Figures(
         recall={kind: n_found[kind] / n_damaged[kind] for kind in KINDS},
         precision={name: right[name] / flagged[name] for name in CHECKS if flagged[name]},

@@ -26,7 +26,7 @@ from tformer_cli.quality.minhash import (
     signatures,
     signatures_of_texts,
 )
-from tformer_cli.quality.repeats import NEVER, KeyFiles, key_of, keys_of_pair, normalized
+from tformer_cli.quality.repeats import NEVER, KeyFiles, key_of, keys_of_pair, normalize_text
 from tformer_cli.quality.split_data import (
     TEST,
     TRAIN,
@@ -45,14 +45,22 @@ def matrix(pairs):
 
 
 def test_texts_that_count_as_the_same_have_one_key():
-    assert normalized("« Ça VA ? »") == normalized("ça va") == "çava"
-    assert normalized("ﬁn １２") == "fin12"
-    assert normalized("Covid-19, l’été") == normalized("COVID 19 : l'e\u0301te\u0301!")
-    assert normalized("1\u00a0000 %") == normalized("1\u200b000%") == normalized("1 000 %.")
-    assert normalized("2 – 2") == normalized("2-2") == normalized("(2\u00ad−2)…")
-    assert normalized("- 5 apples") == normalized("5 apples.") == normalized("... 5 “apples”")
-    assert normalized(" ?! ") == "?!"
-    assert normalized("की") != normalized("का")  # signs of vowels are not punctuation
+    assert normalize_text("« Ça VA ? »") == normalize_text("ça va") == "çava"
+    assert normalize_text("ﬁn １２") == "fin12"
+    assert normalize_text("Covid-19, l’été") == normalize_text("COVID 19 : l'e\u0301te\u0301!")
+    assert (
+        normalize_text("1\u00a0000 %")
+        == normalize_text("1\u200b000%")
+        == normalize_text("1 000 %.")
+    )
+    assert normalize_text("2 – 2") == normalize_text("2-2") == normalize_text("(2\u00ad−2)…")
+    assert (
+        normalize_text("- 5 apples")
+        == normalize_text("5 apples.")
+        == normalize_text("... 5 “apples”")
+    )
+    assert normalize_text(" ?! ") == "?!"
+    assert normalize_text("की") != normalize_text("का")  # signs of vowels are not punctuation
     assert keys_of_pair("ab", "c") != keys_of_pair("a", "bc")
     assert keys_of_pair("A.", "b")[1:] == (key_of("a"), key_of("b"))
 
@@ -72,9 +80,9 @@ DIFFERENT = [
 def test_symbols_and_what_belongs_to_numbers_count(texts):
     words = texts.split()
     for sentence in ("{}", "It is {}.", "IT, is:\u00a0«{}»"):
-        assert len({normalized(sentence.format(word)) for word in words}) == len(words)
+        assert len({normalize_text(sentence.format(word)) for word in words}) == len(words)
     for word in words:
-        assert normalized(f"It is {word}.") == normalized(f"IT, is:\u00a0«{word}»")
+        assert normalize_text(f"It is {word}.") == normalize_text(f"IT, is:\u00a0«{word}»")
 
 
 @settings(max_examples=60)
@@ -83,7 +91,7 @@ def test_keys_that_occur_again_are_those_counted(keys, size):
     with closing(KeyFiles(1)) as files:
         for start in range(0, len(keys), size):
             files.add(np.array([keys[start : start + size]], dtype=np.uint64))
-        (repeated,) = files.repeated()
+        (repeated,) = files.find_repeats()
     counts = Counter(keys)
     slots = repeated.slots(np.arange(10, dtype=np.uint64)).tolist()
     assert [slot >= 0 for slot in slots] == [counts[key] > 1 for key in range(10)]
@@ -105,14 +113,14 @@ def test_keys_are_sorted_in_parts(keys, n_again, at_once):
         closing(KeyFiles(1)) as files,
     ):
         files.add(np.array([keys], dtype=np.uint64))
-        (repeated,) = files.repeated()
+        (repeated,) = files.find_repeats()
     slots = repeated.slots(np.array(keys, dtype=np.uint64))
     assert [slot >= 0 for slot in slots] == [keys.count(key) > 1 for key in keys]
     n_slots = len({key for key in keys if keys.count(key) > 1})
     assert {*slots.tolist()} - {-1} == {*range(n_slots)}
 
 
-def linked(pairs):
+def link_pairs(pairs):
     """The first pair that each pair is linked to, found by trying all."""
     labels = list(range(len(pairs)))
     for _ in pairs:
@@ -126,7 +134,7 @@ def linked(pairs):
 @settings(max_examples=60)
 @given(KEYS)
 def test_components_are_those_of_trying_all(pairs):
-    assert components(matrix(pairs)).tolist() == linked(pairs)
+    assert components(matrix(pairs)).tolist() == link_pairs(pairs)
 
 
 def test_a_long_chain_is_one_component():
@@ -170,7 +178,7 @@ PAIRS = [SentencePair(*pair) for pair in make_pairs()]
 
 
 def sequences(pair):
-    text = BETWEEN_SIDES.join(map(normalized, pair)).ljust(GRAM)
+    text = BETWEEN_SIDES.join(map(normalize_text, pair)).ljust(GRAM)
     return {text[n : n + GRAM] for n in range(len(text) - GRAM + 1)}
 
 

@@ -12,7 +12,7 @@ from tests.phrases import is_inside
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constrained_search import constrained_search
-from tformer_cli.search.constraints import Constraints, holds, joins, unsatisfied
+from tformer_cli.search.constraints import Constraints, holds, joins, unsatisfied_phrases
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.search.processors import StepRows, make_processors
 from tformer_cli.search.torch_search import TorchSteps
@@ -89,7 +89,7 @@ def test_characters_join_as_unicode_says():
 
 
 def test_what_is_missing_and_what_should_be_is_named():
-    assert unsatisfied("a dog ran", ["dog", "cat"], ["ran", "sat"]) == ["cat", "ran"]
+    assert unsatisfied_phrases("a dog ran", ["dog", "cat"], ["ran", "sat"]) == ["cat", "ran"]
 
 
 def test_a_wide_beam_finds_the_best_of_all_that_satisfy(tabulated, batch):
@@ -100,7 +100,7 @@ def test_a_wide_beam_finds_the_best_of_all_that_satisfy(tabulated, batch):
     ranked = []
     for n in range(5):
         for tokens in itertools.product(range(EOS_ID + 1, 9), repeat=n):
-            if not unsatisfied(text_of(tokens), required, banned):
+            if not unsatisfied_phrases(text_of(tokens), required, banned):
                 total = sum(model.log_probabilities(5, tokens))
                 ranked.append((total / ((5 + n + 1) / 6) ** 0.6, tokens))
     ranked.sort(reverse=True)
@@ -136,7 +136,7 @@ def test_required_and_banned_phrases_are_satisfied_together(tabulated, batch):
         assert found, (required, banned)
         for hypothesis in found:
             text = text_of(hypothesis.token_ids)
-            assert unsatisfied(text, required, banned) == [], (text, required, banned)
+            assert unsatisfied_phrases(text, required, banned) == [], (text, required, banned)
 
 
 @pytest.mark.long
@@ -146,7 +146,7 @@ def test_ten_thousand_cases_are_satisfied_or_empty(tabulated, batch):
         n_empty += not found
         for hypothesis in found:
             text = text_of(hypothesis.token_ids)
-            assert unsatisfied(text, required, banned) == [], (text, required, banned)
+            assert unsatisfied_phrases(text, required, banned) == [], (text, required, banned)
     assert n_empty < 100  # a search without a way is reported as empty
 
 

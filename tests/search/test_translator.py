@@ -186,11 +186,11 @@ def test_translations_of_a_line_in_parts_are_ranked_too(translator_of, monkeypat
 def test_all_texts_of_a_buffer_are_decoded_at_once(tokenizer, translator_of, monkeypatch):
     decode, calls = type(tokenizer).decode_batch, []
 
-    def counted(self, ids):
+    def count_decoded(self, ids):
         calls.append(len(ids))
         return decode(self, ids)
 
-    monkeypatch.setattr(type(tokenizer), "decode_batch", counted)
+    monkeypatch.setattr(type(tokenizer), "decode_batch", count_decoded)
     lines = ["a man", "", "A dog runs in the snow. " * 30, "the street"]
     found = translator_of(beam_size=3, n_best=2, max_length=6).translate(lines)
     assert len(calls) == 1

@@ -190,7 +190,7 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(zoo, monkeypatch
             on_text("x")
             time.sleep(0.001)
 
-    monkeypatch.setattr(Generating, "told", endless)
+    monkeypatch.setattr(Generating, "stream_unit", endless)
     service = service_of(zoo, "language_model")
 
     async def run():

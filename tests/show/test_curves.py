@@ -22,7 +22,7 @@ from tformer_cli.show.curves import (
     read_run,
     round_ticks,
     short,
-    written,
+    write_ticks,
     x_scale,
     y_scale,
 )
@@ -200,11 +200,11 @@ def test_the_horizontal_axis_suits_its_quantity():
 
 
 def test_values_are_written_short_and_in_one_form():
-    assert written([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
-    assert written([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
-    assert written([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]
-    assert written([0.0, 5e6]) == ["0", "5M"]
-    assert written([0.0, 2e-4, 4e-4]) == ["0", "0.0002", "0.0004"]
+    assert write_ticks([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
+    assert write_ticks([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
+    assert write_ticks([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]
+    assert write_ticks([0.0, 5e6]) == ["0", "5M"]
+    assert write_ticks([0.0, 2e-4, 4e-4]) == ["0", "0.0002", "0.0004"]
     assert [short(value) for value in (0.0, 2.3456, 38.55, 9812.3, 1e-5, 1e7)] == [
         "0.000", "2.346", "38.5", "9,812", "1e-05", "1e+07",
     ]  # fmt: skip
@@ -269,14 +269,14 @@ def test_a_png_is_the_same_every_time_whatever_the_names(chart):
     assert render_png(render_svg(chart)) == picture
 
 
-def drawn(points, *, is_ascii=False):
+def draw_panel(points, *, is_ascii=False):
     panel = Panel(name=MetricName.bleu, curves=(Curve(run=3, points=points),))
     scale = x_scale(Chart(runs=("run",), x=XName.step, panels=(panel,)))
     return render_text(panel, scale, width=20, height=4, is_ascii=is_ascii)
 
 
 def test_a_straight_line_is_a_diagonal_of_dots():
-    lines = drawn(((0, 0.0), (40, 8.0)))
+    lines = draw_panel(((0, 0.0), (40, 8.0)))
     assert ["".join(text for text, _ in line) for line in lines] == [
         "         BLEU",
         "     10 ┤          ⢀",
@@ -290,13 +290,13 @@ def test_a_straight_line_is_a_diagonal_of_dots():
 
 
 def test_terminals_of_ascii_get_stars():
-    lines = drawn(((0, 0.0), (40, 8.0)), is_ascii=True)
+    lines = draw_panel(((0, 0.0), (40, 8.0)), is_ascii=True)
     assert all(text.isascii() for line in lines for text, _ in line)
     assert "".join(text for text, _ in lines[2]) == "        |       ****"
 
 
 def test_a_single_point_is_a_dot():
-    dots = [text for line in drawn(((7, 3.0),)) for text, run in line if run == 3]
+    dots = [text for line in draw_panel(((7, 3.0),)) for text, run in line if run == 3]
     assert len(dots) == 1
 
 

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import SubElement
 import numpy as np
 import pytest
 
-from tests.evaluate.comparison.test_compare import compared
+from tests.evaluate.comparison.test_compare import compare_all
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.show import png
@@ -30,7 +30,7 @@ REFERENCES = ("a b c d e", "f g h i j")
 
 @pytest.fixture(scope="module")
 def document():
-    return comparison_document([compared(systems=SYSTEMS, references=REFERENCES)])
+    return comparison_document([compare_all(systems=SYSTEMS, references=REFERENCES)])
 
 
 def test_the_table_says_what_was_found(document):
@@ -47,7 +47,7 @@ def test_the_table_says_what_was_found(document):
 
 
 def test_several_test_sets_have_an_overview_with_means():
-    comparison = compared(systems=SYSTEMS, references=REFERENCES)
+    comparison = compare_all(systems=SYSTEMS, references=REFERENCES)
     overview, *others = comparison_document([comparison, comparison]).sections
     assert [section.title for section in others] == ["tiny: 2 sentences"] * 2
     assert overview.tables[0].head == ("System", "tiny", "tiny", "Mean")
@@ -61,7 +61,7 @@ RENDERERS = {"html": render_html, "latex": render_latex, "markdown": render_mark
 @pytest.mark.parametrize("name", RENDERERS)
 def test_a_copy_of_the_baseline_has_no_mark_and_is_named_below_the_table(name):
     systems = {**SYSTEMS, "copy": SYSTEMS["base"]}
-    document = comparison_document([compared(systems=systems, references=REFERENCES)])
+    document = comparison_document([compare_all(systems=systems, references=REFERENCES)])
     table = document.sections[0].tables[0]
     assert table.rows[1][4].text.endswith("*")
     assert table.rows[2][3].text == "+0.00"
@@ -74,7 +74,7 @@ def test_a_copy_of_the_baseline_has_no_mark_and_is_named_below_the_table(name):
 @pytest.mark.parametrize("name", RENDERERS)
 def test_one_system_has_scores_and_no_columns_of_a_comparison(name):
     document = comparison_document(
-        [compared(systems={"one": SYSTEMS["base"]}, references=REFERENCES)]
+        [compare_all(systems={"one": SYSTEMS["base"]}, references=REFERENCES)]
     )
     for table in document.sections[0].tables[:2]:
         assert table.head[2:] == ("Mean ± 95 %",)
@@ -140,7 +140,7 @@ def color_of(value):
     return "#ff0000" if value > 0.5 else "#0000ff"
 
 
-def drawn(title="", label="$x$"):
+def draw_svg(title="", label="$x$"):
     root = new_svg(title)
     draw_map(root, [[1.0, 0.0], [0.25, 1.0]], color_of, (20, 10), (10, 15))
     draw_labels(root, ((label, "b"), ("c", "d")), (20, 10), 10, 8)
@@ -156,7 +156,7 @@ def pixels(picture):
 
 @pytest.mark.needs("png")
 def test_the_same_figure_gives_the_same_bytes_and_keeps_its_description():
-    first, second, plain = map(render_png, (drawn("Zoë"), drawn("Zoë"), drawn()))
+    first, second, plain = map(render_png, (draw_svg("Zoë"), draw_svg("Zoë"), draw_svg()))
     assert first == second
     assert first.startswith(b"\x89PNG")
     assert (b"Description" in first, b"Description" in plain) == (True, False)
@@ -164,7 +164,7 @@ def test_the_same_figure_gives_the_same_bytes_and_keeps_its_description():
 
 @pytest.mark.needs("png")
 def test_every_cell_has_its_place_and_its_color():
-    picture = render_png(drawn())
+    picture = render_png(draw_svg())
     size = struct.unpack(">II", picture[16:24])
     assert size == (100 * SHARPNESS, 60 * SHARPNESS)
     image = pixels(picture)
@@ -185,7 +185,7 @@ def test_every_cell_has_its_place_and_its_color():
 
 @pytest.mark.needs("png")
 def test_texts_are_written_where_they_end():
-    image = pixels(render_png(drawn()))
+    image = pixels(render_png(draw_svg()))
     ink = np.argwhere(image[45 * SHARPNESS :].sum(axis=2) < 300)
     assert ink[:, 1].min() > 60 * SHARPNESS
     assert 85 * SHARPNESS < ink[:, 1].max() <= 91 * SHARPNESS
@@ -194,13 +194,13 @@ def test_texts_are_written_where_they_end():
 @pytest.mark.needs("png")
 @pytest.mark.filterwarnings("error")
 def test_a_character_without_a_glyph_is_no_warning():
-    assert render_png(drawn(label="漢\U0001f642שלום"))
+    assert render_png(draw_svg(label="漢\U0001f642שלום"))
 
 
 def test_without_resvg_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setattr(png, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=re.escape(installing("png"))):
-        render_png(drawn())
+        render_png(draw_svg())
 
 
 @pytest.mark.needs("png")
@@ -212,5 +212,5 @@ def test_without_fonts_no_picture_lacks_its_text(monkeypatch):
     monkeypatch.setattr(resvg, "svg_to_bytes", lambda text, **_: bare(text))
     png._has_fonts.cache_clear()
     with pytest.raises(UsageError, match="this machine has no fonts"):
-        render_png(drawn())
+        render_png(draw_svg())
     png._has_fonts.cache_clear()

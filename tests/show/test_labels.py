@@ -14,10 +14,10 @@ from tformer_cli.show.terminal import (
     column_widths,
     cut,
     is_ascii_only,
-    isolated,
+    isolate_text,
     left_aligned,
     right_aligned,
-    shown,
+    show_text,
     table_lines,
 )
 
@@ -32,19 +32,19 @@ def test_every_label_takes_exactly_its_cells(text, width):
 
 
 def test_only_texts_that_run_from_right_to_left_are_isolated():
-    assert isolated(HEBREW) == f"\u2068{HEBREW}\u2069"
-    assert isolated(f"a {ARABIC}").startswith("\u2068a ")
+    assert isolate_text(HEBREW) == f"\u2068{HEBREW}\u2069"
+    assert isolate_text(f"a {ARABIC}").startswith("\u2068a ")
     for text in ("The", WIDE, COMBINED, "12", "▁"):
-        assert isolated(text) == text
+        assert isolate_text(text) == text
     assert right_aligned(HEBREW, 6) == f"  \u2068{HEBREW}\u2069"
     assert left_aligned(HEBREW, 2) == f"\u2068{HEBREW[:2]}\u2069"  # cut inside, never an isolate
 
 
 def test_nothing_in_a_text_is_obeyed_by_the_terminal():
-    assert shown("\x1b[31mred\x07", is_ascii=False) == "<0x1B>[31mred<0x07>"
-    assert shown("a\u2028b\x9b", is_ascii=True) == "a<0xE2><0x80><0xA8>b<0xC2><0x9B>"
+    assert show_text("\x1b[31mred\x07", is_ascii=False) == "<0x1B>[31mred<0x07>"
+    assert show_text("a\u2028b\x9b", is_ascii=True) == "a<0xE2><0x80><0xA8>b<0xC2><0x9B>"
     for text in ("a\tb", "👩‍👩‍👧", HEBREW, WIDE, COMBINED, "", "▁a b"):
-        assert shown(text, is_ascii=False) == text
+        assert show_text(text, is_ascii=False) == text
 
 
 def test_a_wide_character_is_never_halved():
@@ -53,8 +53,8 @@ def test_a_wide_character_is_never_halved():
 
 
 def test_without_unicode_there_is_a_character_for_each():
-    assert shown("▁The’s 漢字→x", is_ascii=True) == "_The's ??>x"
-    assert shown("▁漢", is_ascii=False) == "▁漢"
+    assert show_text("▁The’s 漢字→x", is_ascii=True) == "_The's ??>x"
+    assert show_text("▁漢", is_ascii=False) == "▁漢"
     for encoding in ("utf-8", "ascii"):
         console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))
         assert is_ascii_only(console) == (encoding == "ascii")
@@ -69,7 +69,7 @@ def columns(n_measures=2):
     return [Column("token", LABELS, is_label=True), *measures]
 
 
-def drawn(room, **options):
+def draw_lines(room, **options):
     return [line.plain for line in table_lines(columns(), room, **options)]
 
 
@@ -86,7 +86,7 @@ def test_labels_give_way_the_widest_first_and_measures_never():
 
 @pytest.mark.parametrize("room", [24, 27, 40, 100])
 def test_every_column_ends_at_the_same_cell_whatever_the_alphabet(room):
-    lines = drawn(room)
+    lines = draw_lines(room)
     assert len(lines) == 1 + len(LABELS)
     ends = set()
     for line, number in zip(lines[1:], NUMBERS, strict=True):
@@ -100,11 +100,11 @@ def test_every_column_ends_at_the_same_cell_whatever_the_alphabet(room):
 
 
 def test_a_cut_label_ends_with_an_ellipsis_and_is_never_halved():
-    lines = drawn(24)
+    lines = draw_lines(24)
     assert lines[1].startswith("Donauda…")
     assert lines[2].startswith("東京特…")
     assert lines[3].startswith("\u2068שלום\u2069")
-    assert drawn(24, is_ascii=True)[1].startswith("Donauda~")
+    assert draw_lines(24, is_ascii=True)[1].startswith("Donauda~")
 
 
 def test_columns_that_do_not_fit_continue_below_the_leading_ones():

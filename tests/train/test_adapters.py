@@ -40,7 +40,7 @@ def every_test_on_one_thread(one_thread):
     """Trainings here are small, and compared bit for bit."""
 
 
-def adapted(targets=ALL, changes=None, **options):
+def adapt_model(targets=ALL, changes=None, **options):
     """A small model whose adapters are not 0 any more."""
     torch.manual_seed(1)
     config = ModelConfig(
@@ -63,7 +63,7 @@ def adapted(targets=ALL, changes=None, **options):
 
 def test_adapters_add_what_the_paper_says():
     """Hu et al. 2021, section 4.1, written out beside the rows that are adapted."""
-    model, adapter = adapted(("*.query", "value"))
+    model, adapter = adapt_model(("*.query", "value"))
     linear = model.encoder.layers[0].self_attention.in_projection
     values = torch.randn(2, 5, 16)
     expected = functional.linear(values, linear.weight, linear.bias)
@@ -86,7 +86,7 @@ def test_adapters_add_what_the_paper_says():
 @pytest.mark.parametrize("by_kernels", [False, True])
 def test_an_adapted_model_computes_and_learns_as_the_merged_one(kernels, by_kernels, changes):
     """The gradient of B and A is that of the merged matrix, by the chain rule."""
-    model, adapter = adapted(changes=changes)
+    model, adapter = adapt_model(changes=changes)
     plain = Transformer(model.config, 20)
     plain.load_state_dict(merged_weights(model.state_dict(), model.config, adapter))
     if by_kernels:
@@ -107,7 +107,7 @@ def test_an_adapted_model_computes_and_learns_as_the_merged_one(kernels, by_kern
 
 
 def test_dropout_is_of_what_adapters_read_alone():
-    model, _ = adapted(("outer",), dropout=0.5)
+    model, _ = adapt_model(("outer",), dropout=0.5)
     linear = model.encoder.layers[0].feed_forward.outer
     values = torch.randn(4, 24)
     model.eval()
@@ -121,12 +121,12 @@ def test_dropout_is_of_what_adapters_read_alone():
 
 def test_merged_matrices_lie_where_they_lay_and_are_written_again():
     """Engines look at place and version to find out that weights have changed."""
-    model, adapter = adapted()
+    model, adapter = adapt_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     adapters = MergedAdapters(model)
     seen = []
     for _ in range(2):
-        with adapters.entered():
+        with adapters.merge_adapters():
             linears = [module for module in model.modules() if isinstance(module, Linear)]
             assert not any(linear.adapters for linear in linears)
             seen.append([(linear.weight.data_ptr(), linear.weight._version) for linear in linears])
@@ -176,7 +176,7 @@ def recipe_of(make, model, run, **changes):
     return make(model, run, **changes)
 
 
-def translated(*args):
+def translate_text(*args):
     result = CliRunner().invoke(app, ["translate", *map(str, args), "A dog.", "a man", "-q"])
     assert result.exit_code == 0, result.stderr
     return result.stdout
@@ -198,7 +198,7 @@ def test_adapters_alone_are_trained_saved_and_merged(make, tmp_path, model):
     (run / "adapter").rename(tmp_path / "apart")
     merged = load_model_directory(model, adapter=tmp_path / "apart").model.state_dict()
     assert all(torch.equal(merged[name], tensor) for name, tensor in after.items())
-    assert translated(model, "--adapter", tmp_path / "apart") == translated(run)
+    assert translate_text(model, "--adapter", tmp_path / "apart") == translate_text(run)
     assert read_config(run).start.model == str(model)
 
 
@@ -330,7 +330,7 @@ def cut_off(path, adapter):
     file.write_bytes(file.read_bytes()[:-4])
 
 
-def changed(change):
+def change_file(change):
     def spoil(path, adapter):
         file = adapter / "adapter_model.safetensors"
         with safe_open(file, "pt") as opened:
@@ -368,10 +368,10 @@ def with_one_less(tensors):
         (no_rank, "has no rank and alpha above 0"),
         (other_rank, "its tensors of .* do not fit"),
         (cut_off, "is damaged"),
-        (changed(with_nan), "is not float32, or not finite"),
-        (changed(with_bfloat16), "is not float32"),
-        (changed(with_more), "has an unknown tensor base_model.*9"),
-        (changed(with_one_less), "its tensors of .* do not fit"),
+        (change_file(with_nan), "is not float32, or not finite"),
+        (change_file(with_bfloat16), "is not float32"),
+        (change_file(with_more), "has an unknown tensor base_model.*9"),
+        (change_file(with_one_less), "its tensors of .* do not fit"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused_in_one_line(make, tmp_path, model, spoil, message):

@@ -20,7 +20,7 @@ MULTI30K = CorpusSize(n_pairs=29_000, target_bytes=2_080_000)
 """English to German: 460,000 target tokens an epoch by the recipe's tokenizer."""
 
 
-def chosen(size, *, on_gpu=False, fine_tunes=False, **limits):
+def choose_settings(size, *, on_gpu=False, fine_tunes=False, **limits):
     limits = Limits(**limits)
     reach = estimate(size, limits, on_gpu=on_gpu)
     choices = choose(size, limits, reach, fine_tunes=fine_tunes)
@@ -34,7 +34,7 @@ def pairs(number):
 
 def test_multi30k_gets_its_best_measured_recipe():
     best = load_recipe("multi30k-en-de-muon")
-    settings, message = chosen(MULTI30K)
+    settings, message = choose_settings(MULTI30K)
     training = {
         key.partition(".")[2]: value for key, value in settings.items() if "training." in key
     }
@@ -65,12 +65,12 @@ def test_estimated_tokens_are_those_that_were_counted():
     ],
 )
 def test_the_preset_follows_from_size_and_time(number, limits, preset, vocabulary):
-    settings, _ = chosen(pairs(number), **limits)
+    settings, _ = choose_settings(pairs(number), **limits)
     assert (settings["model.preset"], settings["tokenizer.vocab_size"]) == (preset, vocabulary)
 
 
 def test_short_runs_have_less_dropout_and_higher_rates():
-    recipes = [chosen(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
+    recipes = [choose_settings(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
     assert [settings["model.dropout"] for settings in recipes] == [0.0, 0.1, 0.15, 0.2]
     assert [settings["training.learning_rate"] for settings in recipes] == [8e-3, 5e-3, 5e-3, 5e-3]
     assert [settings["training.max_minutes"] for settings in recipes] == [2.0, 4.0, 12.0, 40.0]
@@ -86,7 +86,7 @@ def test_short_runs_have_less_dropout_and_higher_rates():
     ],
 )
 def test_a_limit_that_is_given_is_the_limit(limits, given, missing):
-    settings, _ = chosen(MULTI30K, **limits)
+    settings, _ = choose_settings(MULTI30K, **limits)
     for key, value in given.items():
         assert settings[f"training.{key}"] == value
     assert not {f"training.{key}" for key in missing} & settings.keys()
@@ -96,13 +96,18 @@ def test_the_first_of_several_limits_ends_the_run():
     for limits in ({"steps": 9, "minutes": 30.0}, {"steps": 9, "epochs": 5}, {"steps": 9}):
         reach = estimate(MULTI30K, Limits(**limits), on_gpu=False)
         assert reach.steps == pytest.approx(9)
-    assert "about 1 minute of training on two cores" in chosen(MULTI30K, steps=9, minutes=30.0)[1]
+    assert (
+        "about 1 minute of training on two cores"
+        in choose_settings(MULTI30K, steps=9, minutes=30.0)[1]
+    )
     reach = estimate(MULTI30K, Limits(steps=9000, epochs=2), on_gpu=False)
     assert reach.epochs == 2
 
 
 def test_a_short_run_reaches_its_learning_rate():
-    warmups = [chosen(MULTI30K, steps=n)[0]["training.warmup_steps"] for n in (1, 30, 200, 8000)]
+    warmups = [
+        choose_settings(MULTI30K, steps=n)[0]["training.warmup_steps"] for n in (1, 30, 200, 8000)
+    ]
     assert warmups == [1, 8, 40, 100]
 
 
@@ -125,17 +130,17 @@ def test_limits_are_found_in_tables():
 
 
 def test_a_run_from_a_model_takes_its_shape_and_tokenizer():
-    settings, _ = chosen(MULTI30K, fine_tunes=True)
+    settings, _ = choose_settings(MULTI30K, fine_tunes=True)
     assert settings["training.learning_rate"] == 5e-4
     assert not {"model.preset", "model.norm", "tokenizer.vocab_size"} & settings.keys()
 
 
 def test_what_was_not_measured_is_not_promised():
-    assert "BLEU is not known" in chosen(pairs(161_795))[1]
-    assert "BLEU is not known" in chosen(MULTI30K, minutes=1.0)[1]
-    assert "no time known for this GPU" in chosen(MULTI30K, on_gpu=True)[1]
-    assert "teach words, not a language" in chosen(pairs(1_000))[1]
-    assert "teach words" not in chosen(pairs(1_000), fine_tunes=True)[1]
+    assert "BLEU is not known" in choose_settings(pairs(161_795))[1]
+    assert "BLEU is not known" in choose_settings(MULTI30K, minutes=1.0)[1]
+    assert "no time known for this GPU" in choose_settings(MULTI30K, on_gpu=True)[1]
+    assert "teach words, not a language" in choose_settings(pairs(1_000))[1]
+    assert "teach words" not in choose_settings(pairs(1_000), fine_tunes=True)[1]
 
 
 @pytest.mark.parametrize("number", [300, 5_000, 29_000, 161_795, 4_500_000, 50_000_000])

@@ -51,9 +51,9 @@ def make(tmp_path):
     return made
 
 
-def started(recipe):
+def start_model(recipe):
     """The model that a run begins with."""
-    recipe = training_of(recipe).completed(recipe, None)
+    recipe = training_of(recipe).complete_recipe(recipe, None)
     return initial_model(recipe, recipe.tokenizer.vocab_size)
 
 
@@ -64,7 +64,7 @@ def test_a_head_of_its_own_is_put_on_an_encoder(make, tmp_path, head, kind):
     settings = {"learning_rate": 3e-2, "max_steps": 40}
     model = {"pooling": "mean", "pooler": "tanh"}
     recipe = make(tmp_path / "run", head, kind, own, model, **settings)
-    begun = started(recipe).state_dict()
+    begun = start_model(recipe).state_dict()
     there = load_model_directory(
         tmp_path / f"{kind}{head}", tasks=kinds_for("embed")
     ).encoder.state_dict()
@@ -87,7 +87,7 @@ def test_a_classifier_of_the_same_labels_keeps_its_head(make, tmp_path):
     for task in ({}, {"labels": list(there.info.labels)}):
         recipe = make(tmp_path / "run", "ForSequenceClassification", task=task)
         assert recipe.task.labels == there.info.labels
-        begun = started(recipe).state_dict()
+        begun = start_model(recipe).state_dict()
         weights = there.classifier.state_dict()
         assert all(torch.equal(weight, weights[name]) for name, weight in begun.items())
 

@@ -19,7 +19,7 @@ from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
-from tformer_cli.files.atomic import locked
+from tformer_cli.files.atomic import lock_directory
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
@@ -68,7 +68,7 @@ def recipe(cache, data):
     return make()
 
 
-def changed(recipe, **keys):
+def change_recipe(recipe, **keys):
     return replace(recipe, training=replace(recipe.training, **keys))
 
 
@@ -142,7 +142,9 @@ def places(recipe, tmp_path, monkeypatch, known):
 def test_a_bad_batch_sends_the_run_back_once_and_is_left_out(recipe, tmp_path, places, bad_steps):
     bad_steps.add(places[7])
     watcher = Watcher()
-    state = train(changed(recipe, report_every=1), tmp_path / "run", observers=[watcher]).state
+    state = train(
+        change_recipe(recipe, report_every=1), tmp_path / "run", observers=[watcher]
+    ).state
     (event,) = watcher.of(RolledBack)
     assert (event.step, event.failed_step, event.learning_rate_factor) == (6, 8, 0.5)
     assert state.step == 12
@@ -192,7 +194,7 @@ def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(
 def test_a_moving_average_goes_back_with_the_weights_and_splits_with_the_batches(
     recipe, tmp_path, monkeypatch, places, bad_steps
 ):
-    recipe = changed(recipe, average="ema")
+    recipe = change_recipe(recipe, average="ema")
     bad_steps.update(places[i] for i in (1, 10))
     add = memory.add_gradients
 
@@ -266,7 +268,7 @@ def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path
     monkeypatch.setattr(gradients, "projected_loss", loss)
     recipe = replace(recipe, validation=replace(recipe.validation, every=10))
     watcher = Watcher()
-    train(changed(recipe, max_steps=14), tmp_path / "run", observers=[watcher])
+    train(change_recipe(recipe, max_steps=14), tmp_path / "run", observers=[watcher])
     (event,) = watcher.of(RolledBack)
     assert event.problem.startswith("the loss rose from ")
     assert (event.step, event.failed_step) == (6, 12), "step 9 lies within the bad mean"
@@ -277,7 +279,7 @@ def test_without_rollbacks_a_run_gives_up_at_once(recipe, tmp_path, places, bad_
     with pytest.raises(
         TformerError, match=r"step 8: the .* NaN or infinity; lower training.learning"
     ):
-        train(changed(recipe, max_rollbacks=0), tmp_path / "run")
+        train(change_recipe(recipe, max_rollbacks=0), tmp_path / "run")
     assert Checkpoints(tmp_path / "run").steps() == [3, 5, 6]
 
 
@@ -367,7 +369,7 @@ def test_missing_or_changed_data_of_a_finished_run_are_named(recipe, data):
     (data / "valid").write_text("line 1 of 2\nline 3 of 4\nline 5 of 6\n")
     config = replace(recipe.data, valid=(CorpusConfig(**valid),))
     recipe, run = replace(recipe, data=config), data / "run"
-    recipe = changed(recipe, max_steps=1)
+    recipe = change_recipe(recipe, max_steps=1)
     done = train(recipe, run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for name, where in (("target", r"source, target.*"), ("valid", r"data\.valid")):
@@ -436,7 +438,7 @@ def test_one_of_two_that_make_the_directory_at_once_leaves_it_to_the_other(
 
         def make_and_lose(path):
             make_directory(path)
-            first.enter_context(locked(path))
+            first.enter_context(lock_directory(path))
 
         monkeypatch.setattr(workflow, "make_directory", make_and_lose)
         with pytest.raises(ArtifactError, match="another training process uses this directory"):
@@ -448,7 +450,7 @@ def test_one_of_two_that_make_the_directory_at_once_leaves_it_to_the_other(
 def test_after_a_stop_a_run_goes_back_to_where_an_uninterrupted_one_does(
     recipe, tmp_path, places, bad_steps, keys
 ):
-    recipe, run = changed(recipe, **keys), tmp_path / "run"
+    recipe, run = change_recipe(recipe, **keys), tmp_path / "run"
     bad_steps.add(places[8])
     train(recipe, tmp_path / "whole")
     with pytest.raises(Interrupted):
@@ -461,7 +463,7 @@ def test_after_a_stop_a_run_goes_back_to_where_an_uninterrupted_one_does(
 
 
 def test_a_checkpoint_that_may_be_the_only_one_is_there_all_the_time(recipe, tmp_path, monkeypatch):
-    recipe = changed(recipe, average="none", keep_last=1, keep_best=0, max_steps=10)
+    recipe = change_recipe(recipe, average="none", keep_last=1, keep_best=0, max_steps=10)
     step, rename, vanished = Checkpoints(tmp_path / "run").path(10), Path.rename, []
 
     def renaming(self, target):
@@ -560,12 +562,12 @@ def test_fresh_checks_recipe_and_data_before_it_removes_a_run(recipe, data, expe
     with pytest.raises(TformerError, match="nowhere"):
         train(bad, run, fresh=True)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
-    other = changed(recipe, max_steps=5)
+    other = change_recipe(recipe, max_steps=5)
     assert train(other, run, fresh=True).state.step == 5
 
 
 def test_a_budget_that_the_run_finds_is_kept_for_resumptions(recipe, tmp_path, monkeypatch):
-    recipe = changed(recipe, tokens_per_batch=0)
+    recipe = change_recipe(recipe, tokens_per_batch=0)
     free = [3_000_000]
     monkeypatch.setattr("tformer_cli.trainer.batch_budget.free_memory", lambda: free[0])
     train(recipe, tmp_path / "whole")

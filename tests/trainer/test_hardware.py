@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.commands import assert_printed_alike
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.trainer.hardware import compile_layers, uncompiled, use_kernels
+from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
 from tformer_cli.trainer.profiling import OTHER, category_of
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
@@ -24,7 +24,7 @@ def make_model():
     return Transformer(config, 30).train()
 
 
-def compiled(model):
+def compiled_layers(model):
     layers = [*model.encoder.layers, *model.decoder.layers]
     return [layer._compiled_call_impl is not None for layer in layers]
 
@@ -35,8 +35,8 @@ def test_layers_are_compiled_off_the_cpu_where_that_is_asked_for(compiles):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's compiler
         assert use_kernels(model, compiles=compiles) == []
-        assert compiled(model) == [compiles] * 4
-        with uncompiled(model):
+        assert compiled_layers(model) == [compiles] * 4
+        with disable_compiling(model):
             sources = torch.zeros(2, 5, dtype=torch.int64, device="meta")
             assert model(sources, sources.bool(), sources).shape == (2, 5, 30)
 
@@ -56,7 +56,7 @@ def test_on_the_cpu_they_are_not_and_a_note_says_so():
     model = make_model()
     notes = use_kernels(model, compiles=True)
     assert notes[0] == "training.compile has no effect without a GPU"
-    assert not any(compiled(model))
+    assert not any(compiled_layers(model))
 
 
 def gradients(model, n_sentences, n_source, n_target):

@@ -28,7 +28,7 @@ def model():
     return Transformer(config, 20)
 
 
-def limited(monkeypatch, most_rows):
+def limit_rows(monkeypatch, most_rows):
     """Lets batches of more rows fail after they have added to the gradients; counts the tries."""
     tries = []
 
@@ -46,7 +46,7 @@ def limited(monkeypatch, most_rows):
 def test_a_split_batch_has_the_gradient_of_the_whole(monkeypatch, most_rows):
     whole, expected = model(), ReportInterval(0.0)
     add_gradients(whole, BATCHES, expected, **SETTINGS)
-    tries = limited(monkeypatch, most_rows)
+    tries = limit_rows(monkeypatch, most_rows)
     split, window = model(), ReportInterval(0.0)
     n_parts = GradientsInMemory().add(split, BATCHES, window, **SETTINGS)
     assert n_parts == len(tries[-1]) > 2
@@ -58,7 +58,7 @@ def test_a_split_batch_has_the_gradient_of_the_whole(monkeypatch, most_rows):
 
 
 def test_batches_as_large_as_one_that_failed_are_split_at_once(monkeypatch):
-    tries = limited(monkeypatch, 2)
+    tries = limit_rows(monkeypatch, 2)
     gradients, trained = GradientsInMemory(), model()
     gradients.add(trained, BATCHES, ReportInterval(0.0), **SETTINGS)
     assert tries == [[4, 2], [2, 2, 2]]
@@ -68,7 +68,7 @@ def test_batches_as_large_as_one_that_failed_are_split_at_once(monkeypatch):
 
 
 def test_a_pair_that_does_not_fit_is_an_error_and_other_errors_pass(monkeypatch):
-    limited(monkeypatch, 0)
+    limit_rows(monkeypatch, 0)
     with pytest.raises(TformerError, match=r"a sentence pair of .* does not fit in memory"):
         GradientsInMemory().add(model(), BATCHES, ReportInterval(0.0), **SETTINGS)
     monkeypatch.setattr(memory, "add_gradients", lambda *a, **k: torch.zeros(2) @ torch.zeros(3))

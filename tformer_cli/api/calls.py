@@ -29,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def called(function: Callable[P, R]) -> Callable[P, R]:
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Has the errors of a function name its arguments, and the one that a wrong name is nearest."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

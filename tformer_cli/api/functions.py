@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from tformer_cli.api.calls import as_streams, called
+from tformer_cli.api.calls import as_streams, check_arguments
 from tformer_cli.errors import UsageError
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.text.lines import given_lines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tformer_cli.trainer.events import TrainingEvent, TrainingObserver
 
 
-@called
+@check_arguments
 def load(
     model: Path | str,
     *,
@@ -90,7 +90,7 @@ def _check_named(argument: str, path: object) -> None:
         raise UsageError(f"{argument}: is empty; name a directory")
 
 
-@called
+@check_arguments
 def train(
     recipe: Recipe | Mapping[str, Any] | Path | str,
     run: Path | str,
@@ -170,7 +170,7 @@ def _format_change(key: str, value: object) -> str:
         ) from None
 
 
-@called
+@check_arguments
 def evaluate(
     hypotheses: Iterable[str],
     references: Iterable[str] | Iterable[Iterable[str]],

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tformer_cli.api.calls import called, check_number, in_python, new_lock, search_given
+from tformer_cli.api.calls import check_arguments, check_number, in_python, new_lock, search_given
 from tformer_cli.api.results import AlignedPair, Results
 from tformer_cli.artifacts.config_file import COMMANDS, TRANSLATORS
 from tformer_cli.errors import ArtifactError
@@ -78,7 +78,7 @@ class InspectedModel:
         # Object's own names say nothing about a model
         return ["opened", *(name for name in dir(type(self)) if not name.startswith("_"))]
 
-    @called
+    @check_arguments
     def heads(
         self,
         lines: Lines,
@@ -130,7 +130,7 @@ class InspectedModel:
         opened = self._searching(VIEW.tasks, settings)
         return Results(self._inspect(opened, parts, lines, targets), notebook_page)
 
-    @called
+    @check_arguments
     def flow(
         self,
         lines: Lines,
@@ -159,7 +159,7 @@ class InspectedModel:
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
         return self._view(VIEW, FlowOptions(rank=rank), lines, targets, settings)
 
-    @called
+    @check_arguments
     def logits(
         self,
         lines: Lines,
@@ -190,7 +190,7 @@ class InspectedModel:
         settings = {"beam_size": beam_size, "length_penalty": length_penalty}
         return self._view(VIEW, LogitsOptions(top_k=top_k, lens=lens), lines, targets, settings)
 
-    @called
+    @check_arguments
     def report(
         self,
         lines: Lines,
@@ -230,11 +230,13 @@ class InspectedModel:
         )
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
         opened = self._searching(TASKS, settings)
-        texts = list(given(lines, opened.directory))  # outside of the lock: they may need the model
+        texts = list(
+            read_lines_or_names(lines, opened.directory)
+        )  # outside of the lock: they may need the model
         with self._lock:
             return inspect_report(opened, texts, targets=targets, options=options)
 
-    @called
+    @check_arguments
     def align(
         self,
         lines: Iterable[str],
@@ -272,7 +274,7 @@ class InspectedModel:
         aligner = Aligner(opened.directory, heads, convention, rule)
         translator = aligner.listening(opened.translator)
 
-        def translated(lines: list[str], first: int) -> list[AlignedPair]:
+        def translate_and_align(lines: list[str], first: int) -> list[AlignedPair]:
             translations = translator.translate(lines, first)
             return [
                 AlignedPair(
@@ -283,7 +285,7 @@ class InspectedModel:
                 )
             ]
 
-        def paired(pairs: list[PairTexts], _first: int) -> list[AlignedPair]:
+        def align_buffer(pairs: list[PairTexts], _first: int) -> list[AlignedPair]:
             links_of_pairs = align_pairs(aligner, pairs, buffer_lines=len(pairs))
             return [
                 AlignedPair(index=p.index, source=p.source, target=p.target, links=_links(links))
@@ -292,9 +294,9 @@ class InspectedModel:
 
         sources = given_lines(lines)
         if targets is None:
-            return self._compute(translated, sources, buffer_lines)
+            return self._compute(translate_and_align, sources, buffer_lines)
         pairs = read_pairs(sources, given_lines(targets, "targets"))
-        return self._compute(paired, pairs, buffer_lines)
+        return self._compute(align_buffer, pairs, buffer_lines)
 
     def _view(
         self,
@@ -327,7 +329,7 @@ class InspectedModel:
 
         with self._lock:
             inspector = HeadInspector(opened, **capture)
-        pairs = inspector.pairs(given(lines, opened.directory), targets)
+        pairs = inspector.pairs(read_lines_or_names(lines, opened.directory), targets)
 
         def records() -> Iterator[Any]:
             for index, (line, target) in enumerate(pairs):
@@ -398,7 +400,7 @@ class InspectedModel:
         return kind_of(self.opened.directory.config)
 
 
-def given(lines: Lines, directory: ModelDirectory) -> Iterator[str]:
+def read_lines_or_names(lines: Lines, directory: ModelDirectory) -> Iterator[str]:
     """Returns the lines that were given; of images names that stand for them."""
     if not reads_names(directory.config):
         return given_lines(cast("Iterable[str]", lines))

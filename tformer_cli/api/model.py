@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
-from tformer_cli.api.calls import as_streams, called, search_given
-from tformer_cli.api.inspecting import InspectedModel, given
+from tformer_cli.api.calls import as_streams, check_arguments, search_given
+from tformer_cli.api.inspecting import InspectedModel, read_lines_or_names
 from tformer_cli.api.results import Results, TokenizedText
 from tformer_cli.artifacts.config_file import CONFIG, MODELS, read_config
 from tformer_cli.errors import UsageError
@@ -19,7 +19,7 @@ from tformer_cli.kinds.lines.fill import TOP, GapFiller
 from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
 from tformer_cli.kinds.lines.job import aligned_pairs, usual_buffer
 from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
-from tformer_cli.kinds.opening import open_model, resolved
+from tformer_cli.kinds.opening import open_model, resolve_directory
 from tformer_cli.search.opening import generation_config, split_options
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import check_lines, given_lines
@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
     """Opens a model; see `tformer_cli.load`."""
-    path = resolved(model, split_options(options)[0])
+    path = resolve_directory(model, split_options(options)[0])
     if not (path / CONFIG).is_file():
         return LoadedModel(open_model(path, **options), options)  # raises, and says why
     kind = kind_named(read_config(path).task)
@@ -86,7 +86,7 @@ class LoadedModel(InspectedModel):
         self._filler: GapFiller | None = None
         self._doubter: Doubter | None = None
 
-    @called
+    @check_arguments
     def translate(
         self,
         lines: Iterable[str],
@@ -133,7 +133,7 @@ class LoadedModel(InspectedModel):
             tell(different)
         translator = translator.listening(doubter.heads)
         return self._compute(
-            lambda texts, first: doubter.doubted(translator.translate(texts, first)),
+            lambda texts, first: doubter.add_doubts(translator.translate(texts, first)),
             given_lines(lines),
             buffer_lines,
         )
@@ -151,7 +151,7 @@ class LoadedModel(InspectedModel):
             self._doubter = Doubter(self.opened.directory)
         return self._doubter
 
-    @called
+    @check_arguments
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Results[ScoredPair]:
         """Scores translations that are given, by forced decoding.
 
@@ -171,7 +171,7 @@ class LoadedModel(InspectedModel):
         )
         return self._compute(partial(score_pairs, opened), pairs, PAIRS_AT_ONCE)
 
-    @called
+    @check_arguments
     def classify(
         self,
         lines: Iterable[str | Path | NDArray[np.uint8]],
@@ -198,11 +198,11 @@ class LoadedModel(InspectedModel):
         label = partial(label_texts, self._opened_for("classify"), too_long=too_long)
         return self._compute(
             lambda texts, first: label(texts, first_index=first),
-            given(lines, self.opened.directory),
+            read_lines_or_names(lines, self.opened.directory),
             usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
         )
 
-    @called
+    @check_arguments
     def tag(self, lines: Iterable[str], *, buffer_lines: int = BUFFER_LINES) -> Results[TaggedText]:
         """Labels the words of texts as they come, in order; a blank text has none.
 
@@ -220,7 +220,7 @@ class LoadedModel(InspectedModel):
         label = partial(tag_texts, self._opened_for("tag"))
         return self._compute(label, given_lines(lines), buffer_lines)
 
-    @called
+    @check_arguments
     def embed(
         self,
         lines: Iterable[str | Path | NDArray[np.uint8]],
@@ -256,11 +256,11 @@ class LoadedModel(InspectedModel):
         )
         return self._compute(
             lambda texts, first: embed(texts, first_index=first),
-            given(lines, opened.directory),
+            read_lines_or_names(lines, opened.directory),
             usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
         )
 
-    @called
+    @check_arguments
     def fill(
         self,
         lines: Iterable[str],
@@ -290,7 +290,7 @@ class LoadedModel(InspectedModel):
             lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
         )
 
-    @called
+    @check_arguments
     def generate(
         self,
         prompts: Iterable[str] = ("",),
@@ -338,7 +338,7 @@ class LoadedModel(InspectedModel):
             buffer_prompts,
         )
 
-    @called
+    @check_arguments
     def evaluate(
         self,
         lines: Iterable[str | Path | NDArray[np.uint8]],
@@ -380,7 +380,9 @@ class LoadedModel(InspectedModel):
         if self._kind.measured_by != "translations":
             if unknown := next(iter(search), None):
                 raise UsageError(f"{unknown}: is of translations; omit it")
-            return self._measure(list(given(lines, self.opened.directory)), references)
+            return self._measure(
+                list(read_lines_or_names(lines, self.opened.directory)), references
+            )
         from tformer_cli.evaluate.evaluate import evaluate_model
 
         opened = self._opened_for("translate")
@@ -409,7 +411,7 @@ class LoadedModel(InspectedModel):
             opened = open_model(opened.directory.path, "fill", by_kernels=False, **self._options)
             return work.evaluate_masked(opened, texts)
 
-    @called
+    @check_arguments
     def tokenize(
         self,
         lines: Iterable[str],
@@ -432,7 +434,7 @@ class LoadedModel(InspectedModel):
             raise UsageError("lines: the model reads images, which have no tokens")
         tokenizer = self.opened.directory.tokenizer.side(side)
 
-        def tokenized(texts: list[str], first: int) -> list[TokenizedText]:
+        def tokenize_buffer(texts: list[str], first: int) -> list[TokenizedText]:
             return [
                 TokenizedText(index, text, tuple(tokenizer.pieces(ids)), tuple(ids))
                 for index, (text, ids) in enumerate(
@@ -440,7 +442,7 @@ class LoadedModel(InspectedModel):
                 )
             ]
 
-        return self._compute(tokenized, given_lines(lines), buffer_lines)
+        return self._compute(tokenize_buffer, given_lines(lines), buffer_lines)
 
     def _opened_for(self, verb: Verb) -> Opened:
         """The opened model, if it is of a kind that a verb takes."""

@@ -160,11 +160,11 @@ def _numbers(file: Path, values: Mapping[str, Any], key: str, *types: type) -> d
         for name, value in numbers.items()
     )
     if not is_known:
-        raise _unsupported(file, key, numbers)
+        raise _unsupported_error(file, key, numbers)
     return dict(numbers)
 
 
-def _unsupported(file: Path, name: str, value: object) -> ArtifactError:
+def _unsupported_error(file: Path, name: str, value: object) -> ArtifactError:
     shown = json.dumps(value, ensure_ascii=False)[:40]
     return ArtifactError(
         f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds only plain "
@@ -179,7 +179,7 @@ def _check(file: Path, values: dict[str, Any]) -> None:
         # 0 and 1 equal False and True, but are no such settings
         if known is ANY or (value in known and type(value) is not int):
             continue
-        raise _unsupported(file, name, value)
+        raise _unsupported_error(file, name, value)
 
 
 ADAPTER = "adapter"

@@ -94,7 +94,7 @@ def shard_directory(
         directory = ShardDirectory(path, about, origin)
         if (path / MANIFEST).exists():
             remove_leftovers(path)  # only here: other directories are not ours
-            directory.shards, directory.is_complete = _begun(path, origin)
+            directory.shards, directory.is_complete = _read_manifest(path, origin)
         elif any(path.iterdir()):
             raise ArtifactError(
                 f"{path}: holds files that are not part of a dump; name another directory"
@@ -121,7 +121,7 @@ def held_directory(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+def _read_manifest(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
     """The shards of an earlier run, checked."""
     manifest = path / MANIFEST
     try:

@@ -62,8 +62,8 @@ class DaskCluster:
                 "every worker"
             ) from None
         protocol = "tcp" if tls is None else "tls"
-        given, sign, rest = address.rpartition("://")
-        if sign and given == "tcp" and tls is not None:  # certificates must not be ignored
+        scheme, sign, rest = address.rpartition("://")
+        if sign and scheme == "tcp" and tls is not None:  # certificates must not be ignored
             raise UsageError(f"--cluster: {address} is not encrypted; write tls://{rest}")
         self._address = address if sign else f"{protocol}://{address}"
         self._tls = tls
@@ -83,7 +83,7 @@ class DaskCluster:
                 tls_client_key=tls.key or tls.certificate,  # one file may hold both
                 require_encryption=True,
             )
-        with _quiet(), self._reached():
+        with _quiet(), self._scheduler_errors():
             try:
                 client = Client(
                     self._address,
@@ -109,7 +109,7 @@ class DaskCluster:
                     client.close(timeout=2)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _scheduler_errors(self) -> Iterator[None]:
         """Says that the scheduler is gone, whatever Dask calls that."""
         from distributed.comm import CommClosedError
 
@@ -149,14 +149,14 @@ class _Cluster:
         waiting = iter(tasks)
         numbers: dict[str, int] = {}
         attempts: Counter[int] = Counter()
-        done = as_completed(loop=self._client.loop)  # else the default client's: this is none
+        futures = as_completed(loop=self._client.loop)  # else the default client's: this is none
 
         def submit(number: int) -> None:
             attempts[number] += 1
             record = by_number[number].as_json()
             future = self._client.submit(_translate, self._opening, record, pure=False)
             numbers[future.key] = number
-            done.add(future)
+            futures.add(future)
 
         def fill() -> None:
             most = SHARDS_AHEAD * max(1, len(self._client.nthreads()))
@@ -165,7 +165,7 @@ class _Cluster:
                 submit(following[0])
 
         fill()
-        for future in done:
+        for future in futures:
             number = numbers.pop(future.key)
             event = self._event(future, number, attempts[number])
             if event.kind == "lost":
@@ -179,7 +179,7 @@ class _Cluster:
         from distributed import KilledWorker
 
         try:
-            found = _result(future)
+            answer = _result(future)
         except KilledWorker as error:
             worker = str(getattr(error.last_worker, "address", "unknown"))
             reason = f"{error.allowed_failures + 1} workers in turn"  # Dask tried others first
@@ -188,10 +188,10 @@ class _Cluster:
             return Event(kind="lost", worker=worker, number=number, reason=reason)
         return Event(
             kind="done",
-            worker=found["worker"],
+            worker=answer["worker"],
             number=number,
-            answer=found["answer"],
-            seconds=found["seconds"],
+            answer=answer["answer"],
+            seconds=answer["seconds"],
         )
 
 
@@ -201,7 +201,7 @@ def _result(future: Any) -> Any:  # noqa: ANN401 - Dask's
 
     try:
         return future.result()
-    except (CancelledError, KilledWorker, OSError):  # `_reached` and `_event` know these
+    except (CancelledError, KilledWorker, OSError):  # `_scheduler_errors` and `_event` know these
         raise
     except Exception as error:  # noqa: BLE001 - whatever unpickling and importing raise
         reason = next(iter(str(error).splitlines()), "no message")

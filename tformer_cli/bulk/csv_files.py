@@ -59,13 +59,13 @@ class CsvHead:
         """Reads the cells of a row, of which `number` is that in the file, from 1."""
         (cells,) = self.dialect.records(line + "\n")
         texts = [
-            self.dialect.decoded(line[cell.start : cell.end], is_quoted=cell.is_quoted)
+            self.dialect.decode_cell(line[cell.start : cell.end], is_quoted=cell.is_quoted)
             for cell in cells
         ]
         if len(texts) != len(self.names) and not all(map(is_blank, texts)):
-            found, expected = count_of(len(texts), "cell"), len(self.names)
+            n_cells, expected = count_of(len(texts), "cell"), len(self.names)
             raise DataError(
-                f"{self.name}, row {number}: has {found}, but the header has {expected}; correct "
+                f"{self.name}, row {number}: has {n_cells}, but the header has {expected}; correct "
                 "the row"
             )
         return texts
@@ -73,7 +73,7 @@ class CsvHead:
     def with_columns(self, line: str, added: Sequence[str]) -> str:
         """Adds cells at the end of a row, which has no line end, and ends as those of the file."""
         end = "\r" if self.data.endswith(b"\r\n") else ""
-        return self.dialect.delimiter.join([line, *map(self.dialect.written, added)]) + end
+        return self.dialect.delimiter.join([line, *map(self.dialect.write_cell, added)]) + end
 
     def header(self, fields: Fields) -> bytes:
         """Writes the header of a shard."""
@@ -114,7 +114,7 @@ def read_head(path: Path, name: str) -> CsvHead:
     dialect, (start, _) = dialect_of(text), start_of(text)
     for cells in dialect.records(text, start):
         raw = [(text[cell.start : cell.end], cell.is_quoted) for cell in cells]
-        names = [dialect.decoded(one, is_quoted=is_quoted) for one, is_quoted in raw]
+        names = [dialect.decode_cell(value, is_quoted=is_quoted) for value, is_quoted in raw]
         if not all(map(is_blank, names)):
             names = [name.encode("latin-1").decode(errors="replace").strip() for name in names]
             return CsvHead(name, mark + block[: cells[-1].after], dialect, names)

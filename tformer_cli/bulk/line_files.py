@@ -79,17 +79,17 @@ def scan_lines(
                 starts.append(offset)
                 progress(number - 1)
             if kind != "text":  # any line of text can be translated
-                read_row(_decoded(line, number - 1, LineCounts()), number - 1)
+                read_row(_decode_row(line, number - 1, LineCounts()), number - 1)
             digest.update(line)
             offset += len(line)
     progress(number)
-    found = Source(
+    scanned = Source(
         kind=kind, name=name, path=str(path), rows=number, content=digest.hexdigest(), state=state
     )
-    return found, starts
+    return scanned, starts
 
 
-def unpacked(source: Source, directory: Path, number: int) -> Source:
+def unpack_source(source: Source, directory: Path, number: int) -> Source:
     """Decompresses a source, if it is compressed, into a file that can be read from its middle."""
     if not compressed_ending(source.path):
         return source
@@ -121,7 +121,7 @@ def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
         records = head.records(stream) if head else stream
         lines = islice(records, shard.skipped, shard.skipped + shard.rows)
         for number, line in enumerate(lines, shard.first):  # messages name the line of the file
-            yield read_row(_decoded(line, number, counts), number)
+            yield read_row(_decode_row(line, number, counts), number)
 
 
 def _head(source: Source) -> CsvHead | None:
@@ -134,7 +134,9 @@ def header_of(task: Task) -> bytes:
     return b"" if head is None else head.header(task.fields)
 
 
-def written(row: Row, translations: Sequence[Translation], kind: CorpusKind, fields: Fields) -> str:
+def write_row(
+    row: Row, translations: Sequence[Translation], kind: CorpusKind, fields: Fields
+) -> str:
     """Writes the translations of a row's lines with what is kept of it, without a line end."""
     best = translations[0].hypotheses[0]
     if kind == "text":
@@ -155,7 +157,7 @@ def written(row: Row, translations: Sequence[Translation], kind: CorpusKind, fie
     return json_line({**row.kept, **ours})
 
 
-def _decoded(line: bytes, number: int, counts: LineCounts) -> str:
+def _decode_row(line: bytes, number: int, counts: LineCounts) -> str:
     return decode_line(line if number else line.removeprefix(codecs.BOM_UTF8), counts)
 
 
@@ -192,9 +194,9 @@ def _row_reader(
             fault = f"the lines before it have {n_columns}; correct the line"
         else:
             return Row(text=cells[column - 1], kept=line)
-        found = count_of(len(cells), "column")
+        width = count_of(len(cells), "column")
         raise DataError(
-            f"{name}, line {number + 1}: has {found}, but {fault}; columns are split at tabs"
+            f"{name}, line {number + 1}: has {width}, but {fault}; columns are split at tabs"
         )
 
     return read_cells

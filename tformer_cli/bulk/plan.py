@@ -59,20 +59,20 @@ class CorpusPlan:
         return sum(shard.rows for shard in self.shards)
 
 
-def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None) -> CorpusPlan:
+def plan_corpus(corpus: GivenCorpus, scanned: Callable[[int], None] | None = None) -> CorpusPlan:
     """Reads sources once and divides them into shards, none of which has rows of two sources."""
-    kind = _kind(given)
+    kind = _kind(corpus)
     sources: list[Source] = []
     starts: list[list[int]] = []
     tell = scanned or (lambda _: None)
-    for name in given.sources:
+    for name in corpus.sources:
         before = sum(source.rows for source in sources)
-        source, found = _scan(name, kind, given, partial(_add, tell, before))
+        source, line_starts = _scan(name, kind, corpus, partial(_add, tell, before))
         sources.append(source)
-        starts.append(found)
+        starts.append(line_starts)
     n_rows = sum(source.rows for source in sources)
-    chosen = shard_range(n_rows, *(given.part or (0, 1)))
-    shards = list(_shards(sources, starts, chosen, given.lines_per_shard))
+    chosen = shard_range(n_rows, *(corpus.part or (0, 1)))
+    shards = list(_shards(sources, starts, chosen, corpus.lines_per_shard))
     shards = shards or [Shard(file="", source=0, first=0, rows=0)]  # so tables keep their columns
     digits = max(5, len(str(len(shards) - 1)))  # sorted by name, they are in the order of rows
     named = [
@@ -104,25 +104,25 @@ def _shards(
         before += source.rows
 
 
-def check_sources(given: GivenCorpus, output: Path) -> None:
+def check_sources(corpus: GivenCorpus, output: Path) -> None:
     """Checks that sources can be read twice, and will not change while shards are written."""
     places = {place.resolve() for place in (output, *output.absolute().parents)}
-    for name in given.sources:
+    for name in corpus.sources:
         if name == "-":
             raise UsageError("SOURCE…: stdin cannot be read twice; use `tformer translate` for it")
         if Path(name).is_dir() and Path(name).resolve() in places:  # shards would become sources
             raise UsageError(f"--output: {output} lies in {name}, which is read; name another")
-    _check_fields(_kind(given), given.fields)
+    _check_fields(_kind(corpus), corpus.fields)
 
 
 def _check_fields(kind: CorpusKind, fields: Fields) -> None:
     default = Fields()
-    given = {
+    options = {
         "--source-field": fields.source,
         "--target-field": fields.translation if fields.translation != default.translation else "",
         "--score-field": fields.score,
     }
-    for option, name in given.items():
+    for option, name in options.items():
         if name and kind == "text":
             raise UsageError(f"{option}: files of text have no fields; omit it")
         if name and kind == "tsv" and option == "--target-field":
@@ -137,9 +137,9 @@ def _check_fields(kind: CorpusKind, fields: Fields) -> None:
             )
 
 
-def _kind(given: GivenCorpus) -> CorpusKind:
+def _kind(corpus: GivenCorpus) -> CorpusKind:
     """The kind of all sources."""
-    kinds = {given.kind or kind_of(name) for name in given.sources}
+    kinds = {corpus.kind or kind_of(name) for name in corpus.sources}
     if len(kinds) > 1:
         raise UsageError(
             f"SOURCE…: are of different kinds ({', '.join(sorted(kinds))}); translate each kind "
@@ -169,14 +169,14 @@ def _add(tell: Callable[[int], None], before: int, n_rows: int) -> None:
 
 
 def _scan(
-    name: str, kind: CorpusKind, given: GivenCorpus, progress: Callable[[int], None]
+    name: str, kind: CorpusKind, corpus: GivenCorpus, progress: Callable[[int], None]
 ) -> tuple[Source, list[int]]:
     """Reads a source; the byte of each shard's beginning is known of files of lines."""
     if kind in LINE_KINDS:
-        return scan_lines(name, kind, given.fields, given.lines_per_shard, progress)
+        return scan_lines(name, kind, corpus.fields, corpus.lines_per_shard, progress)
     from tformer_cli.bulk import tables  # it imports pyarrow, which lines do without
 
     if kind == "parquet":
-        return tables.scan_parquet(name, given.fields), []
-    config = CorpusConfig(dataset=name, dataset_config=given.dataset_config, split=given.split)
-    return tables.scan_dataset(config, given.fields), []
+        return tables.scan_parquet(name, corpus.fields), []
+    config = CorpusConfig(dataset=name, dataset_config=corpus.dataset_config, split=corpus.split)
+    return tables.scan_dataset(config, corpus.fields), []

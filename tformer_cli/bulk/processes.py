@@ -59,7 +59,7 @@ class _Worker:
     """A process, and the shard that it translates."""
 
     def __init__(
-        self, name: str, opening: str, threads: int, heard: SimpleQueue[tuple[_Worker, Any]]
+        self, name: str, opening: str, threads: int, queue: SimpleQueue[tuple[_Worker, Any]]
     ) -> None:
         self.name = name
         self.device = str(json.loads(opening)["options"].get("device", "auto"))
@@ -67,14 +67,15 @@ class _Worker:
         self.is_ready = False
         n_threads = str(threads)
         own = {"OMP_NUM_THREADS": n_threads, "RAYON_NUM_THREADS": n_threads}
-        path = os.pathsep.join(one or os.curdir for one in sys.path)  # to import this very package
+        # To import this very package
+        path = os.pathsep.join(folder or os.curdir for folder in sys.path)
         self.process = subprocess.Popen(  # noqa: S603 - this very program
             [sys.executable, "-P", "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**own, **os.environ, "PYTHONPATH": path},  # what a user has set stays
         )
-        self._listener = threading.Thread(target=self._listen, args=(heard,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(queue,), daemon=True)
         self._listener.start()
         self.tell({"opening": opening})
 
@@ -106,13 +107,13 @@ class _Worker:
         memory = "; memory may be short" if -status == signal.SIGKILL else ""
         return f"{name.lower()}{memory}"
 
-    def _listen(self, heard: SimpleQueue[tuple[_Worker, Any]]) -> None:
+    def _listen(self, queue: SimpleQueue[tuple[_Worker, Any]]) -> None:
         assert self.process.stdout is not None  # noqa: S101 - for mypy
         with self.process.stdout as answers:
             for line in answers:
                 if line.endswith(b"\n"):  # a kill may cut the last one off
-                    heard.put((self, json.loads(line)))
-        heard.put((self, None))
+                    queue.put((self, json.loads(line)))
+        queue.put((self, None))
 
 
 class _Processes:
@@ -126,7 +127,7 @@ class _Processes:
         self._opening = opening
         self._threads = threads
         self._workers: list[_Worker] = []
-        self._heard: SimpleQueue[tuple[_Worker, Any]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[_Worker, Any]] = SimpleQueue()
         self._names = map(str, count(1))
         self._n_failed_starts = 0
 
@@ -134,7 +135,7 @@ class _Processes:
         """Has a first process open the model."""
         while not self.facts:
             self._start_one()
-            worker, message = self._heard.get()
+            worker, message = self._answers.get()
             if message is None:
                 self._count_failed_start(worker)
             else:
@@ -152,13 +153,13 @@ class _Processes:
             yield from (Event(kind="ready", worker=worker.name) for worker in self._workers)
             while waiting or any(worker.number is not None for worker in self._workers):
                 self._employ(waiting, by_number)
-                worker, message = self._heard.get()
+                worker, message = self._answers.get()
                 if message is not None:
                     yield self._event(worker, message)
                 elif worker.number is None:
                     self._count_failed_start(worker)
                 else:
-                    yield self._lost(worker, deaths, waiting)
+                    yield self._requeue_shard(worker, deaths, waiting)
         finally:
             self.stop()
 
@@ -181,7 +182,7 @@ class _Processes:
                 worker.number = waiting.popleft()
                 worker.tell({"task": tasks[worker.number].as_json()})
 
-    def _lost(self, worker: _Worker, deaths: Counter[int], waiting: deque[int]) -> Event:
+    def _requeue_shard(self, worker: _Worker, deaths: Counter[int], waiting: deque[int]) -> Event:
         """Gives the shard of a process that has died to another, unless several have."""
         self._workers.remove(worker)
         number = worker.number
@@ -201,7 +202,7 @@ class _Processes:
             about["options"]["device"] = min(self.devices, key=lambda device: used[device])
             about["options"]["precision"] = self.facts["precision"]  # one "auto" for all
             opening = json.dumps(about)
-        self._workers.append(_Worker(next(self._names), opening, self._threads, self._heard))
+        self._workers.append(_Worker(next(self._names), opening, self._threads, self._answers))
 
     def _ready(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any]:
         facts: dict[str, Any] = message["ready"]

@@ -67,10 +67,10 @@ class Source:
         if self.kind == "dataset":  # it has no single file
             return
         try:
-            found = file_state(Path(self.path))
+            state = file_state(Path(self.path))
         except OSError:
-            found = None
-        if found != self.state:
+            state = None
+        if state != self.state:
             what = "is not there, or has changed since it was divided into shards"
             raise DataError(
                 f"{self.name}: {what}; every worker must see the same file: run the command again"

@@ -85,7 +85,7 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
     """Yields the rows of a shard in tables that are translated at once."""
     shard, source = task.shard, task.source
     if source.kind == "dataset":
-        dataset = _opened(source).select(range(shard.first, shard.first + shard.rows))
+        dataset = _open_source(source).select(range(shard.first, shard.first + shard.rows))
         if not shard.rows:
             yield dataset.features.arrow_schema.empty_table()  # so the file has columns
         yield from dataset.with_format("arrow").iter(batch_size=BUFFER_LINES)
@@ -166,7 +166,7 @@ def _parquet(path: Path, name: str) -> Iterator[pq.ParquetFile]:
 
 
 @lru_cache(maxsize=4)  # each shard would open it again
-def _opened(source: Source) -> Dataset:
+def _open_source(source: Source) -> Dataset:
     from tformer_cli.text.hub import open_dataset
 
     return open_dataset(source.corpus())
@@ -185,9 +185,9 @@ def _type_at(schema: pa.Schema, field: str) -> pa.DataType | None:
 
 
 def _names(schema: pa.Schema) -> Iterator[str]:
-    for one in schema:
-        inner = [f"{one.name}.{part.name}" for part in one.type] if _is_struct(one.type) else []
-        yield from inner or [one.name]
+    for field in schema:
+        parts = field.type if _is_struct(field.type) else []
+        yield from [f"{field.name}.{part.name}" for part in parts] or [field.name]
 
 
 def _is_struct(kind: pa.DataType | None) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
-from tformer_cli.bulk.line_files import unpacked, unpacked_path
+from tformer_cli.bulk.line_files import unpack_source, unpacked_path
 from tformer_cli.bulk.plan import CorpusPlan, check_sources, plan_corpus
 from tformer_cli.bulk.processes import LocalProcesses
 from tformer_cli.bulk.shards import LINE_KINDS, Shard, Task
@@ -39,7 +39,7 @@ WITHOUT_EFFECT = frozenset(
 
 def origin_of(
     model: Path,
-    given: GivenCorpus,
+    corpus: GivenCorpus,
     plan: CorpusPlan,
     glossary: Sequence[Term],
     options: Mapping[str, Any],
@@ -53,19 +53,19 @@ def origin_of(
         if path.exists():
             origin[name] = hash_tree(path, "*") if path.is_dir() else hash_file(path)
     if options.get("ensemble"):
-        origin["ensemble"] = " ".join(_hash_model(Path(one)) for one in options["ensemble"])
-    if given.part is not None:
-        origin["shard"] = "{}/{}".format(*given.part)
+        origin["ensemble"] = " ".join(_hash_model(Path(member)) for member in options["ensemble"])
+    if corpus.part is not None:
+        origin["shard"] = "{}/{}".format(*corpus.part)
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
     return {
         **origin,
         "MODEL": _hash_model(model),
         "SOURCE": " ".join(source.content for source in plan.sources),
         "glossary": hashlib.sha256(json.dumps(terms).encode()).hexdigest() if terms else "",
-        "source_field": given.fields.source,
-        "target_field": given.fields.translation,
-        "score_field": given.fields.score,
-        "lines_per_shard": str(given.lines_per_shard),
+        "source_field": corpus.fields.source,
+        "target_field": corpus.fields.translation,
+        "score_field": corpus.fields.score,
+        "lines_per_shard": str(corpus.lines_per_shard),
         "precision": str(facts["precision"]),
         "device": str(facts["place"]).partition(":")[0],
     }
@@ -75,8 +75,8 @@ def _hash_model(model: Path) -> str:
     """Hashes the files of a model that translations depend on."""
     model = resolve_model(model)
     names = (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)
-    found = [f"{name} {hash_file(model / name)}" for name in names if (model / name).is_file()]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+    hashes = [f"{name} {hash_file(model / name)}" for name in names if (model / name).is_file()]
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 SCHEMA = "tformer.corpus/1"
@@ -145,7 +145,7 @@ class BulkOptions:
 
 def translate_corpus(
     model: Path | str,
-    given: GivenCorpus,
+    corpus: GivenCorpus,
     output: Path,
     bulk: BulkOptions | None = None,
     **options: Unpack[TranslatorOptions],
@@ -155,7 +155,7 @@ def translate_corpus(
     A directory that an earlier run has begun with the same model, sources and options is continued.
     """
     bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
-    with _prepared(model, given, output, bulk, options) as (running, plan, origin):
+    with _prepare_run(model, corpus, output, bulk, options) as (running, plan, origin):
         files = [shard.file for shard in plan.shards]
         with corpus_directory(output, _about(plan), origin, files) as directory:
             for name in directory.damaged:
@@ -163,7 +163,7 @@ def translate_corpus(
             began, n_before = monotonic(), _totals(directory)["lines"]
             if n_before:
                 tell(f"{output}: {n_before:,} of {plan.rows:,} lines done; resuming after them")
-            _run(running, plan, given, directory, bulk, tell)
+            _run(running, plan, corpus, directory, bulk, tell)
             directory.finish([_entry(shard, plan) for shard in plan.shards])
             for number in range(len(plan.sources)):
                 unpacked_path(output, number).unlink(missing_ok=True)
@@ -178,7 +178,7 @@ def translate_corpus(
 
 def preview_corpus(
     model: Path | str,
-    given: GivenCorpus,
+    corpus: GivenCorpus,
     output: Path,
     bulk: BulkOptions | None = None,
     **options: Unpack[TranslatorOptions],
@@ -187,16 +187,20 @@ def preview_corpus(
 
     For arguments and errors see `translate_corpus`.
     """
-    with _prepared(model, given, output, bulk or BulkOptions(), options) as (running, plan, origin):
+    with _prepare_run(model, corpus, output, bulk or BulkOptions(), options) as (
+        running,
+        plan,
+        origin,
+    ):
         files = [shard.file for shard in plan.shards]
         totals = _totals(begun_corpus(output, _about(plan), origin, files))
         return CorpusReport(plan=plan, counts=totals, begun=totals["lines"], facts=running.facts)
 
 
 @contextmanager
-def _prepared(
+def _prepare_run(
     model: Path | str,
-    given: GivenCorpus,
+    corpus: GivenCorpus,
     output: Path,
     bulk: BulkOptions,
     options: TranslatorOptions,
@@ -204,28 +208,28 @@ def _prepared(
     """Opens the model in a worker, and divides the sources."""
     tell = options.get("tell") or (lambda _: None)
     path = resolve_model(model, tell)
-    check_sources(given, output)
+    check_sources(corpus, output)
     workers = bulk.workers or LocalProcesses(threads=options.get("threads", 0))
     with workers.start(opening(path, options, bulk.glossary)) as running:
         facts = running.facts
         by = "" if facts["engine"] == "tformer" else f" by {facts['engine']}"
-        for said in [*facts["notes"], f"computing on {facts['place']} in {facts['precision']}{by}"]:
-            tell(said)
-        plan = plan_corpus(given, bulk.scanned)
-        yield running, plan, origin_of(path, given, plan, bulk.glossary, options, running.facts)
+        for note in [*facts["notes"], f"computing on {facts['place']} in {facts['precision']}{by}"]:
+            tell(note)
+        plan = plan_corpus(corpus, bulk.scanned)
+        yield running, plan, origin_of(path, corpus, plan, bulk.glossary, options, running.facts)
 
 
 def _totals(directory: CorpusDirectory) -> Counter[str]:
     totals: Counter[str] = Counter()
-    for one in directory.done.values():
-        totals.update(one["counts"])
+    for shard in directory.done.values():
+        totals.update(shard["counts"])
     return totals
 
 
 def _run(
     running: Running,
     plan: CorpusPlan,
-    given: GivenCorpus,
+    corpus: GivenCorpus,
     directory: CorpusDirectory,
     bulk: BulkOptions,
     tell: Callable[[str], None],
@@ -235,7 +239,7 @@ def _run(
     state = BulkState(total=plan.rows, begun=_totals(directory)["lines"])
     progress(state)
     given_up: list[str] = []
-    tasks = list(_tasks(plan, given, directory))
+    tasks = list(_tasks(plan, corpus, directory))
     # An error in the loop must stop the workers, too
     with closing(running.run(tasks)) as events:  # type: ignore[type-var]
         for event in events:
@@ -285,13 +289,13 @@ def _follow(event: Event, state: BulkState, plan: CorpusPlan) -> None:
 
 
 def _tasks(
-    plan: CorpusPlan, given: GivenCorpus, directory: CorpusDirectory
+    plan: CorpusPlan, corpus: GivenCorpus, directory: CorpusDirectory
 ) -> Iterator[tuple[int, Task]]:
     """The shards that are not done, from sources that can be read from their middle."""
     left = [number for number in range(len(plan.shards)) if number not in directory.done]
     needed = sorted({plan.shards[number].source for number in left})  # those done need no copy
     sources = {
-        number: unpacked(plan.sources[number], directory.path, number)
+        number: unpack_source(plan.sources[number], directory.path, number)
         if plan.sources[number].kind in LINE_KINDS
         else plan.sources[number]
         for number in needed
@@ -304,7 +308,7 @@ def _tasks(
                 directory=str(directory.path.absolute()),
                 shard=shard,
                 source=sources[shard.source],
-                fields=given.fields,
+                fields=corpus.fields,
             ),
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli import errors
-from tformer_cli.bulk.line_files import header_of, read_rows, written
+from tformer_cli.bulk.line_files import header_of, read_rows, write_row
 from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
@@ -43,7 +43,7 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         if name in named and Path(named[name]).exists():
             named[name] = str(Path(named[name]).absolute())  # workers may run elsewhere
     if "ensemble" in named:
-        named["ensemble"] = [str(Path(one).absolute()) for one in named["ensemble"]]
+        named["ensemble"] = [str(Path(member).absolute()) for member in named["ensemble"]]
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
     about = {
         "version": __version__,
@@ -51,14 +51,14 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         "options": named,
         "glossary": terms,
     }
-    return json.dumps(about, sort_keys=True)  # `_opened` keeps the model of an equal text
+    return json.dumps(about, sort_keys=True)  # `_open_translator` keeps the model of an equal text
 
 
 def describe(opening: str) -> dict[str, Any]:
     """Opens the model and says where and how it computes, or what is wrong."""
     try:
         with _one_at_a_time:
-            opened, notes = _opened(opening)
+            opened, notes = _open_translator(opening)
     except Exception as error:  # noqa: BLE001 - whatever it is, the asking process says it
         return _failure(error)
     facts = {"place": opened.place, "precision": opened.precision, "engine": opened.engine}
@@ -102,7 +102,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _opened(opening: str) -> tuple[Opened, list[str]]:
+def _open_translator(opening: str) -> tuple[Opened, list[str]]:
     about = json.loads(opening)
     if about["version"] != __version__:
         raise UsageError(
@@ -147,15 +147,15 @@ class _Buffers:
                 with_terms(demand, text, self._terms)
                 for demand, text in zip(before, texts, strict=True)
             ]
-        found = self._translator.translate(texts, first, demands)
-        for one in found:
-            self.counts.add(one)
+        translations = self._translator.translate(texts, first, demands)
+        for translation in translations:
+            self.counts.add(translation)
         self._advance(self.counts.lines)
-        return found
+        return translations
 
 
 def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> ShardFacts:
-    opened, _ = _opened(opening)
+    opened, _ = _open_translator(opening)
     terms = [Term(*term) for term in json.loads(opening)["glossary"]]
     buffers, read = _Buffers(opened.translator, terms, advance), LineCounts()
     directory, name = Path(task.directory), task.source.name
@@ -179,8 +179,8 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    known = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
-    counts = {**known, "not_utf8": read.not_utf8}
+    totals = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
+    counts = {**totals, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 
 
@@ -196,8 +196,8 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
             translated = iter(buffers.translate(texts, first, demands))
             buffers.counts.lines -= len(lines) - len(buffer)  # a row counts once
             for row in buffer:
-                found = list(islice(translated, len(row.lines[::2])))
-                line = without_surrogates(written(row, found, kind, task.fields))
+                translations = list(islice(translated, len(row.lines[::2])))
+                line = without_surrogates(write_row(row, translations, kind, task.fields))
                 file.write(line.encode() + b"\n")
             first += len(buffer)
 
@@ -205,17 +205,17 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
 def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
     from tformer_cli.bulk import tables
 
-    first, done = task.shard.first, []
+    first, translated = task.shard.first, []
     for table in tables.read_tables(task):
         texts = tables.texts_of(table, task.fields)
         best = [
-            None if text is None else one.hypotheses[0]
-            for text, one in zip(
+            None if text is None else translation.hypotheses[0]
+            for text, translation in zip(
                 texts, buffers.translate([text or "" for text in texts], first), strict=True
             )
         ]
-        translations = [None if one is None else one.text for one in best]
-        scores = [None if one is None else one.score for one in best]
-        done.append(tables.with_translations(table, translations, scores, task.fields))
+        translations = [None if hypothesis is None else hypothesis.text for hypothesis in best]
+        scores = [None if hypothesis is None else hypothesis.score for hypothesis in best]
+        translated.append(tables.with_translations(table, translations, scores, task.fields))
         first += len(texts)
-    tables.write_tables(path, done, task.source)
+    tables.write_tables(path, translated, task.source)

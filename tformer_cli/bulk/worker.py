@@ -25,8 +25,8 @@ def main() -> None:
     # Whatever a library prints must not come between the answers
     answers = os.fdopen(os.dup(STDOUT), "w", encoding="utf-8", newline="\n")
     os.dup2(STDERR, STDOUT)
-    asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
 
     def answer(record: dict[str, Any]) -> None:
         try:
@@ -35,21 +35,21 @@ def main() -> None:
         except BrokenPipeError:
             os._exit(0)
 
-    opening = asked.get()["opening"]
+    opening = requests.get()["opening"]
     with without_garbage_collection():  # imports take seconds; the parent may have died before
         from tformer_cli.bulk.translate_shard import describe, translate_shard
 
         ready = describe(opening)
     answer({"ready": ready})
     while True:
-        task = asked.get()["task"]
+        task = requests.get()["task"]
         answer({"done": translate_shard(opening, task, lambda rows: answer({"rows": rows}))})
 
 
-def _listen(asked: SimpleQueue[dict[str, Any]]) -> None:
+def _listen(requests: SimpleQueue[dict[str, Any]]) -> None:
     """Passes on what is asked, and ends the process at once when no more can come."""
     for line in sys.stdin.buffer:
-        asked.put(json.loads(line))
+        requests.put(json.loads(line))
     os._exit(0)
 
 

@@ -209,9 +209,9 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 def _leave_to_first_process() -> None:
     """Lets the first of several processes report what all of them find wrong."""
-    from tformer_cli.trainer.processes.launch import launched, wait_for_first_error
+    from tformer_cli.trainer.processes.launch import read_launch, wait_for_first_error
 
-    if launched().local_rank:
+    if read_launch().local_rank:
         wait_for_first_error()
 
 

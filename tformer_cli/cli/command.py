@@ -45,7 +45,7 @@ from tformer_cli.cli.streams import (
     open_stream,
 )
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.atomic import guarded, replaceable_directory
+from tformer_cli.files.atomic import guard_outputs, replaceable_directory
 from tformer_cli.wording import installing
 
 # Other commands compute in float32: for them a foreign model's integers are widened on import.
@@ -109,7 +109,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
                 check_heads(ctx.params, Path(paths[0]))
         # Guarded until the end: a file may become an input's while the command runs
-        with guarded({file.path: file.name for file in outputs if file.writes is Writes.FILE}):
+        with guard_outputs(
+            {file.path: file.name for file in outputs if file.writes is Writes.FILE}
+        ):
             return super().invoke(ctx)
 
     def _check_texts(self, ctx: Any) -> None:  # noqa: ANN401 - click's
@@ -166,7 +168,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         say = partial(note, quiet=bool(values.get("quiet")))
         imported: list[tuple[str, Path, Path]] = []
 
-        def resolved(model: Path) -> Path:
+        def resolve_path(model: Path) -> Path:
             if may_be_ours(model) and not is_view:  # which needs none of the modules that import
                 return model
             from tformer_cli.foreign.import_model import float_twin, resolve_model
@@ -191,7 +193,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     imported.append((name_of(parameter), Path(value), path))
             elif role is PathRole.reads_model:
                 named = [Path(name) for name in _paths_of(value)]
-                paths = [resolved(model) for model in named]
+                paths = [resolve_path(model) for model in named]
                 values[parameter.name] = paths if isinstance(value, (list, tuple)) else paths[0]
                 imported += [
                     (name_of(parameter), model, directory)
@@ -309,11 +311,11 @@ def _with_force(command: Command) -> Command:
     force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)
 
     @wraps(command)
-    def unforced(*args: Any, **values: Any) -> None:  # noqa: ANN401
+    def call_command(*args: Any, **values: Any) -> None:  # noqa: ANN401
         values.pop(FORCE, None)  # Typer hands on what the signature names
         command(*args, **values)
 
-    return with_parameters(unforced, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
+    return with_parameters(call_command, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
 
 
 def _check_given_once(parameters: Sequence[Any], paths: Sequence[str]) -> None:

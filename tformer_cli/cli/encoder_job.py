@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
+from tformer_cli.cli.line_job import FileOptions, render_buffers, write_lines
 from tformer_cli.cli.options import (
     DecodingPrecisionOption,
     DeviceOption,
@@ -72,7 +72,7 @@ class ImageOptions:
         if self.images is not None and not reads_names(config):
             raise UsageError("--images: MODEL reads texts; omit it")
 
-    def labeled(
+    def read_labeled_images(
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
         """Returns the names of the images with their labels, if a path is given."""
@@ -179,7 +179,7 @@ class LineJob(FileOptions):
             )
             write_lines(
                 stream,
-                rendered(
+                render_buffers(
                     buffers if write is None else write(opened, stream, buffers), counts, render
                 ),
                 counts,

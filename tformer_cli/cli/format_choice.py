@@ -78,7 +78,7 @@ def text_or_json(what: str) -> str:
 
 
 def chosen_format(
-    given: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
+    choice: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
 ) -> Format:
     """Chooses a format where none is given: by the file's name, else by the kind of output."""
     # A file that stdout was redirected to is for people, like one that is named
@@ -86,10 +86,10 @@ def chosen_format(
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
     else:
         # Though a format is given: JSON in a file called .png is a slip, too
-        check_ending(output, formats if given is None else [given])
+        check_ending(output, formats if choice is None else [choice])
         is_for_people = not _is_special(Path(output))
-    if given is not None:
-        return given
+    if choice is not None:
+        return choice
     ending = "" if output == STANDARD_STREAM else _ending(output)
     # of a command's formats at most one has an ending as its first
     by_rank = sorted(formats, key=lambda name: ENDINGS[name][:1] != (ending,))
@@ -98,12 +98,12 @@ def chosen_format(
     return next((name for name in by_rank if ending in ENDINGS[name]), otherwise)
 
 
-def format_by_name(given: Format | None, output: str, formats: Sequence[Format]) -> Format:
+def format_by_name(choice: Format | None, output: str, formats: Sequence[Format]) -> Format:
     """Chooses a format where none is given: by the file's name, else the first."""
-    check_ending(output, formats if given is None else [given])
+    check_ending(output, formats if choice is None else [choice])
     ending = "" if output == STANDARD_STREAM else _ending(output)
     named = next((name for name in formats if ending in ENDINGS[name]), formats[0])
-    chosen = named if given is None else given
+    chosen = named if choice is None else choice
     # Raw bytes would upset the terminal
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")

@@ -106,7 +106,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
         console.print(Text("\nExamples:", style="bold"))
         for line in examples:
             style = "dim" if line.startswith("#") else ""
-            for piece in folded(line, width - 2):
+            for piece in fold_line(line, width - 2):
                 console.print(Text(f"  {piece}", style=style), soft_wrap=True)
 
 
@@ -161,7 +161,7 @@ def value_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
     return _VALUES.get(parameter.type_descriptor.annotation, "TEXT")
 
 
-def folded(line: str, width: int) -> list[str]:
+def fold_line(line: str, width: int) -> list[str]:
     r"""Breaks a command line that is too long at spaces outside quotes, with a ``\`` at the ends.
 
     So it can be copied at any width.

@@ -42,7 +42,7 @@ class FileOptions:
         return None if self.is_stdin(texts) else count_lines(self.input_file)
 
 
-def rendered(
+def render_buffers(
     buffers: Iterable[Iterable[Any]], counts: "ResultCounts", render: Callable[[Any], str | None]
 ) -> Iterator[list[str]]:
     """Yields the lines of each buffer's results, and counts these; None is no line."""

@@ -117,7 +117,7 @@ def shares_terminal(output: str) -> bool:
 
 
 @contextmanager
-def counted(
+def show_count(
     items: Iterable[Item], what: str, output: str, *, quiet: bool
 ) -> Iterator[Iterator[Item]]:
     """Yields the same items, one a line, and shows how many have been used."""

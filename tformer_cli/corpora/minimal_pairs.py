@@ -61,7 +61,7 @@ class MinimalPair:
     cause: tuple[str, str] = ("", "")  # The word that differs, in either
     line: int = 0  # In a file, from 1
 
-    def turned(self) -> "MinimalPair":
+    def swap_sides(self) -> "MinimalPair":
         return MinimalPair(
             sentence=self.other,
             other=self.sentence,
@@ -88,7 +88,7 @@ def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
     for _ in range(PATIENCE):
         pair = kind.draw(rng)
         if pair is not None:
-            yield pair.turned() if rng.chance(0.5) else pair
+            yield pair.swap_sides() if rng.chance(0.5) else pair
 
 
 def _make_pair(first: Phrase, second: Phrase) -> MinimalPair | None:

@@ -32,7 +32,7 @@ from tformer_cli.distill.translations import (
     translation_stages,
 )
 from tformer_cli.errors import TformerError
-from tformer_cli.files.atomic import locked, make_directory, not_writable, remove_tree
+from tformer_cli.files.atomic import lock_directory, make_directory, not_writable, remove_tree
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
@@ -214,7 +214,7 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
     check_test_sets(setup)
     directory, stages = setup.directory, stages_of(setup)
     make_directory(directory)
-    with locked(directory):
+    with lock_directory(directory):
         if fresh:
             _clear(directory)
         manifest = Manifest.read(directory)

@@ -118,7 +118,7 @@ class Manifest:
             return State.begun
         if record is not None and is_same and record.outputs == self._outputs(stage):
             return State.unchanged
-        if self._kept(stage, inputs) is not None:
+        if self._find_earlier(stage, inputs) is not None:
             return State.kept
         return State.new if record is None else State.changed
 
@@ -135,7 +135,7 @@ class Manifest:
     def _do(self, stage: Stage, inputs: Mapping[str, str], state: State) -> None:
         """Does a stage, or resumes it, and records it."""
         if state is not State.begun:
-            kept = self._kept(stage, inputs)
+            kept = self._find_earlier(stage, inputs)
             self._put_away(stage)
             self._take_back(stage, inputs, kept)
         # A kill may have fallen between the last rename and the record
@@ -157,7 +157,7 @@ class Manifest:
             for name, file in zip(stage.files, files, strict=True)
         }
 
-    def _kept(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
+    def _find_earlier(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
         """Name of the directory in `earlier` with a stage's outputs from these inputs, if any."""
         for name, record in self.earlier.items():
             is_same = record.stage == stage.name and record.inputs == inputs

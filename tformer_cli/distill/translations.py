@@ -220,7 +220,9 @@ def sentence_score(choice: Choice) -> SentenceScore | None:
     return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
 
 
-def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
+def choose_translation(
+    translations: Sequence[str], reference: str, score: SentenceScore | None
+) -> int:
     """Returns the place of the translation to learn; of equal ones that of the first."""
     # monolingual text has no reference: the teacher decides
     if score is None or is_blank(reference):
@@ -375,7 +377,7 @@ def _write_chosen(
 ) -> dict[str, Any]:
     ranks: list[int] = []
     for number, ((source, reference), texts) in enumerate(_match_pairs(pairs, file), 1):
-        place = chosen(texts, reference, score)
+        place = choose_translation(texts, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
         _write(out, source, texts[place])

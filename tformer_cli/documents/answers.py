@@ -102,7 +102,7 @@ class ModelAnswers:
         for buffer in translator.buffers(terms, BUFFER_LINES):
             own_requests = list(islice(left, len(buffer)))
             if self._doubter is not None:
-                buffer = self._doubter.doubted(buffer)
+                buffer = self._doubter.add_doubts(buffer)
             pairs = list(zip(buffer, own_requests, strict=True))
             links = self._links([result for result, request in pairs if request.needs_links])
             for translation, request in pairs:

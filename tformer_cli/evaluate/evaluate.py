@@ -19,7 +19,7 @@ from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.search.text_windows import text_scores
 from tformer_cli.show.notebook import html_table
-from tformer_cli.text.blocks import joined
+from tformer_cli.text.blocks import join_lines
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import LineCounts, check_lines, given_lines, read_lines
@@ -479,7 +479,9 @@ def evaluate_texts(
         )
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
-    texts = [joined(lines)] if kind == "stream" else [line for line in lines if not is_blank(line)]
+    texts = (
+        [join_lines(lines)] if kind == "stream" else [line for line in lines if not is_blank(line)]
+    )
     encoded = directory.tokenizer.target.encode_phrases(texts)
     steps = log_probabilities(opened, encoded, window, stride, progress)
     if not any(steps):

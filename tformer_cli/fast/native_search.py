@@ -91,7 +91,7 @@ class CompiledEngine:
         if self._precision != "float32":
             return f"the model computes in {self._precision}"
         model = _whole(model)
-        if isinstance(model, StoredModel) and model.made() is None:
+        if isinstance(model, StoredModel) and model.existing_model() is None:
             return _not_searched(model.config, is_prompted=is_prompted) or unsupported_shape(
                 model.config, model.vocab_size, in_integers=model.in_integers
             )
@@ -99,10 +99,12 @@ class CompiledEngine:
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_packed_from(model):
             return latest.unsupported_state()
-        from tformer_cli.fast.native.torch_weights import unsupported
+        from tformer_cli.fast.native.torch_weights import unsupported_reason
 
         in_torch = _in_torch(model)
-        return unsupported(in_torch) or _not_searched(in_torch.config, is_prompted=is_prompted)
+        return unsupported_reason(in_torch) or _not_searched(
+            in_torch.config, is_prompted=is_prompted
+        )
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
@@ -548,4 +550,4 @@ def _not_searched(config: ModelConfig, *, is_prompted: bool) -> str | None:
 
 def _in_torch(model: Any) -> Any:  # noqa: ANN401 - a module, or what has none yet
     """The model of torch's that a model is, or that has been made of it; None: none yet."""
-    return model.made() if isinstance(model, StoredModel) else model
+    return model.existing_model() if isinstance(model, StoredModel) else model

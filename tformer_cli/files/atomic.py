@@ -32,7 +32,7 @@ _hooks: list[bool] = []
 
 
 @contextmanager
-def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
+def guard_outputs(outputs: Mapping[Path, str]) -> Iterator[None]:
     """Refuses to read files that are to be replaced; where none exists, nothing is listened to."""
     _read.clear()
     _guarded.clear()
@@ -387,7 +387,7 @@ FAILED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Holds a directory for this process; the system lets go of it if the process dies."""
     descriptor = _open_directory(directory)
     try:
@@ -402,8 +402,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def awaited(directory: Path) -> Iterator[None]:
-    """Holds a directory for this process, once no other process holds it; see `locked`."""
+def await_directory(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process, once no other process holds it; see `lock_directory`."""
     descriptor = _open_directory(directory)
     try:
         hold(descriptor)

@@ -193,7 +193,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     parts = module.write(directory, family)
     settings = {"architectures": [name], "model_type": family.model_type, **parts.settings}
     weights: dict[str, Mapping[str, Any]] = {}
-    weights[WEIGHTS] = family.prefixed(parts.weights, has_head=head != "none")
+    weights[WEIGHTS] = family.add_prefix(parts.weights, has_head=head != "none")
     if head == "none" and config.head == "labels":
         name = pipelines.CLASS
     texts = {CONFIG: _json(settings), "README.md": model_card(directory, name)}

@@ -30,9 +30,9 @@ from tformer_cli.foreign.keys import (
     Setting,
     check_settings,
     number,
+    quote,
     read_shape,
     read_text,
-    shown,
 )
 from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
@@ -174,7 +174,7 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
 def _convert(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> ForeignModel:
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(
-            f"{path}: is a multilingual model (task = {shown(settings['task'])}), whose "
+            f"{path}: is a multilingual model (task = {quote(settings['task'])}), whose "
             "language tokens depend on options of fairseq's commands; import it "
             "from Hugging Face (M2M-100, NLLB, mBART), or a model of two languages"
         )
@@ -182,7 +182,7 @@ def _convert(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> For
     architecture = settings.get("arch")
     if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
         raise ArtifactError(
-            f"{path}: arch = {shown(architecture)} is not supported, only transformer models of "
+            f"{path}: arch = {quote(architecture)} is not supported, only transformer models of "
             "translation are; import another model"
         )
     reader = Reader(arrays, str(path))

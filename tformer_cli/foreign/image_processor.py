@@ -16,10 +16,10 @@ from tformer_cli.foreign.keys import (
     Keys,
     no_effect,
     only,
+    quote,
     read_json_file,
     rows_of,
-    shown,
-    unsupported,
+    unsupported_error,
 )
 from tformer_cli.text.images.decoding import Resample, Scaling
 
@@ -181,19 +181,19 @@ def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
         built_size = _both_sides(file, "model_args.img_size", built)
         if built_size != size and not values.get("fixed_input_size"):
             raise ArtifactError(
-                f"{file}: input_size = {shown(shape)}, but model_args.img_size = {shown(built)}, "
+                f"{file}: input_size = {quote(shape)}, but model_args.img_size = {quote(built)}, "
                 "which is not supported; import another model"
             )
         size = built_size
     share = values.get("crop_pct") or _CROP_SHARE
     if not isinstance(share, int | float) or not 0.1 <= share <= 1.0:
-        raise unsupported(file, "crop_pct", share)
+        raise unsupported_error(file, "crop_pct", share)
     if size[0] != size[1] or not 1 <= size[0] <= _LARGEST_SIDE:
         raise ArtifactError(f"{file}: only the middle of square images is supported")
     named = values.get("interpolation") or "bicubic"
     resample = next((method for method in RESAMPLING.values() if method == named), None)
     if resample is None:
-        raise unsupported(file, "interpolation", named)
+        raise unsupported_error(file, "interpolation", named)
     mean, std = (
         _numbers(file, name, values.get(name) or list(usual))
         for name, usual in zip(("mean", "std"), IMAGENET, strict=True)
@@ -213,7 +213,7 @@ def _both_sides(file: Path, name: str, value: object) -> tuple[int, int]:
     """Height and width; a number is the side of a square."""
     sides = _sides(file, name, value, is_square=True)
     if len(sides) != 2:
-        raise unsupported(file, name, value)
+        raise unsupported_error(file, name, value)
     return sides[0], sides[1]
 
 
@@ -226,14 +226,14 @@ def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[in
             lengths.get(key) for key in ("height", "width", "shortest_edge") if key in lengths
         ]
         if lengths.keys() not in ({"height", "width"}, {"shortest_edge"}):
-            raise unsupported(file, name, value)
+            raise unsupported_error(file, name, value)
     elif isinstance(value, list) and len(value) == 2:
         numbers = value
     elif is_square:
         numbers = [value] * 2
     sides = tuple(side for side in numbers if type(side) is int and 1 <= side <= _LARGEST_SIDE)
     if len(sides) != len(numbers):
-        raise unsupported(file, name, value)
+        raise unsupported_error(file, name, value)
     return sides
 
 

@@ -21,7 +21,7 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
-from tformer_cli.files.atomic import awaited, check_free, directory_aside, make_directory
+from tformer_cli.files.atomic import await_directory, check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
 from tformer_cli.files.download import download
 from tformer_cli.files.regular_file import hash_file, open_regular
@@ -130,7 +130,7 @@ def _introduce_model(name: str, known: KnownModel) -> str:
     also = f"; others: {', '.join(others[:3])}" if others and known.name != name else ""
     if known.codes and (halves := through_english(name)):
         also += f"; through English: {' and '.join(halves)}"
-    what = known.described() if known.name == name else f"{known.name} ({known.described()})"
+    what = known.describe() if known.name == name else f"{known.name} ({known.describe()})"
     return f"{name}: {what}{also}"
 
 
@@ -190,7 +190,9 @@ def _import_into_cache(
     except ArtifactError as error:
         advice = f"`tformer import {model} -o DIR`, and name DIR instead"
         raise ArtifactError(f"{error}: set XDG_CACHE_HOME, or run {advice}") from None
-    with awaited(cached.parent):  # what another process is importing is used when it is whole
+    with await_directory(
+        cached.parent
+    ):  # what another process is importing is used when it is whole
         earlier = _find_import(model, path, weights)
         if earlier is not None:
             return earlier
@@ -411,7 +413,7 @@ def _fetch_files(known: KnownModel, say: Callable[[str], None] | None) -> Path:
         return directory
     make_directory(directory)
     try:
-        with awaited(directory):  # what another process downloads is used when it is whole
+        with await_directory(directory):  # what another process downloads is used when it is whole
             download(known.files, directory, say or (lambda _: None))
     except ArtifactError as error:
         names = ", ".join(file.name for file in known.files)

@@ -52,7 +52,7 @@ def no_effect(why: str) -> Fate:
     return Fate("no effect", why)
 
 
-def noted(sentence: str, *neutral: object) -> Fate:
+def omit(sentence: str, *neutral: object) -> Fate:
     """The key is omitted, which a note says, unless its value is null or a neutral one."""
     return Fate("noted", sentence, (None, *neutral))
 
@@ -87,20 +87,20 @@ def _read(path: Path, values: Mapping[str, Any], rows: KeyRows, within: str) -> 
         if row is None:
             if value is not None:  # null is how libraries write a key that is not set
                 raise ArtifactError(
-                    f"{path}: {name} = {shown(value)} is unknown, so it could change results; "
+                    f"{path}: {name} = {quote(value)} is unknown, so it could change results; "
                     "remove it if the model is computed without it"
                 )
         elif isinstance(row, Fate):
             if row.kind == "only" and value not in row.values:
-                raise unsupported(path, name, value)
+                raise unsupported_error(path, name, value)
             if row.kind == "noted" and value not in row.values:
-                yield f"{name} = {shown(value)}: {row.why}"
+                yield f"{name} = {quote(value)}: {row.why}"
         elif isinstance(row, Parts):
             yield from _read_parts(path, value, row, name)
         else:
             for inner in value if isinstance(value, list) else (value or {},):
                 if not isinstance(inner, dict):
-                    raise unsupported(path, name, value)
+                    raise unsupported_error(path, name, value)
                 yield from _read(path, inner, row, f"{name}.")
 
 
@@ -108,18 +108,18 @@ def _read_parts(path: Path, value: object, row: Parts, name: str) -> Iterator[st
     part = {"type": None} if value is None else value
     kind = part.get("type") if isinstance(part, dict) else part
     if not isinstance(part, dict) or not isinstance(kind, str | None):
-        raise unsupported(path, name, value)
+        raise unsupported_error(path, name, value)
     if kind == "Sequence" and row.in_sequence:
         for inner in (item for items in part.values() if isinstance(items, list) for item in items):
             yield from _read_parts(path, inner, row, name)
     elif kind in row.kinds:
         yield from _read(path, part, {"type": USED, **row.kinds[kind]}, f"{name}.")
     else:
-        raise unsupported(path, f"{name}.type", kind)
+        raise unsupported_error(path, f"{name}.type", kind)
 
 
-def unsupported(path: Path, name: str, value: object) -> ArtifactError:
-    return ArtifactError(f"{path}: {name} = {shown(value)} is not supported; import another model")
+def unsupported_error(path: Path, name: str, value: object) -> ArtifactError:
+    return ArtifactError(f"{path}: {name} = {quote(value)} is not supported; import another model")
 
 
 _LARGEST_JSON, _MOST_VALUES = 1 << 26, 1 << 22  # bytes and values of the largest tokenizer.json
@@ -187,10 +187,10 @@ def check_settings(
     """Refuses settings whose values are not the known ones; a missing one is as by default."""
     for name, values in known.items():
         if name in settings and settings[name] not in values:
-            raise unsupported(path, name, settings[name])
+            raise unsupported_error(path, name, settings[name])
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Formats a foreign setting for a message; for a nested value, its type, which is short."""
     parts = value if isinstance(value, list) else [value]
     if len(parts) < 10 and all(isinstance(part, str | int | float | None) for part in parts):
@@ -204,11 +204,11 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
         value = int(value[:20])
     if isinstance(value, list) and name.endswith("_token_id"):
         raise ArtifactError(
-            f"{path}: {name} = {shown(value)} is a list, which is not supported; leave the one "
+            f"{path}: {name} = {quote(value)} is a list, which is not supported; leave the one "
             "that texts were trained with, or import another model"
         )
     if type(value) is not int or value < 0:
-        stored = shown(value) if name in settings else "nothing"
+        stored = quote(value) if name in settings else "nothing"
         raise ArtifactError(
             f"{path}: {name} is not a whole number (found {stored}); use this model's own settings"
         )
@@ -231,12 +231,12 @@ class Setting:
         value = self.default if is_missing else value
         if self.values is not None:
             if value not in self.values:
-                raise unsupported(file, self.theirs, value)
+                raise unsupported_error(file, self.theirs, value)
             return self.values[value]
         if isinstance(self.default, float):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ArtifactError(
-                    f"{file}: {self.theirs} = {shown(value)} is not a number; import another model"
+                    f"{file}: {self.theirs} = {quote(value)} is not a number; import another model"
                 )
             return value
         return value if is_missing and value is not None else number(file, settings, self.theirs)

@@ -55,7 +55,7 @@ class KnownModel:
             source in self.codes and target in self.codes and source != target
         )
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Says family, license and size in a few words."""
         size = f", {self.size / 1e6:,.0f} MB" if self.size else ""
         return f"{self.family}, {self.license}{size}"

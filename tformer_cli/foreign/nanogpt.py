@@ -18,7 +18,7 @@ import numpy as np
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import ForeignModel, Reader
-from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, renamed
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, rename_arrays
 from tformer_cli.foreign.formats.weight_files import named_tensors
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     ByteVocabulary,
@@ -76,7 +76,7 @@ def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | Non
 
 
 def _short(arrays: LazyArrays) -> LazyArrays:
-    return renamed(arrays, lambda n: n.removeprefix(_COMPILED).removeprefix(_FAMILY.prefix))
+    return rename_arrays(arrays, lambda n: n.removeprefix(_COMPILED).removeprefix(_FAMILY.prefix))
 
 
 def _nanogpt(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> ForeignModel:

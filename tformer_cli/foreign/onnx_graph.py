@@ -90,5 +90,5 @@ def _reorder(model: EncoderOnly, layout: Layout) -> None:
         rows |= {name: weight for name, weight in model.named_parameters() if name in owned}
     for name, weight in rows.items():
         owner, _, attribute = name.rpartition(".")
-        ordered = nn.Parameter(layout.ordered(weight.detach()), requires_grad=False)
+        ordered = nn.Parameter(layout.order_rows(weight.detach()), requires_grad=False)
         setattr(model.get_submodule(owner), attribute, ordered)

@@ -23,7 +23,7 @@ from tformer_cli.foreign.foreign_model import (
     name_table,
     reorder_vocabulary,
 )
-from tformer_cli.foreign.formats.mapped_file import LazyArrays, renamed
+from tformer_cli.foreign.formats.mapped_file import LazyArrays, rename_arrays
 from tformer_cli.foreign.formats.weight_files import named_tensors, plain, read_safetensors
 from tformer_cli.foreign.keys import (
     USED,
@@ -118,11 +118,11 @@ def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | Non
     if "model" in checkpoint:
         arrays = named_tensors(checkpoint["model"])
         generator = named_tensors(checkpoint.get("generator"))
-        arrays |= renamed(generator, lambda name: f"generator.{name}")
+        arrays |= rename_arrays(generator, lambda name: f"generator.{name}")
     else:
         files.append(path.with_suffix(".safetensors"))
         arrays = read_safetensors(files[1])
-    reader = Reader(renamed(arrays, _present), str(path))
+    reader = Reader(rename_arrays(arrays, _present), str(path))
     return partial(_convert, files, settings, checkpoint["vocab"], reader)
 
 

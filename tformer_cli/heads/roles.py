@@ -264,7 +264,7 @@ def sign_of(role: Role, room: Room) -> Span:
     return SIGNS[role][room.is_ascii], "dim" if role == "other" else "bold"
 
 
-def signed(role: Role, room: Room) -> Text:
+def signed_role(role: Role, room: Room) -> Text:
     return text(sign_of(role, room), f" {role}")
 
 

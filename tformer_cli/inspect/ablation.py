@@ -47,7 +47,7 @@ from tformer_cli.text.tokenizer import PAD_ID
 
 
 @contextmanager
-def gated(
+def set_gates(
     model: Inspected, gates: Mapping[Place, Tensor], shifts: Mapping[Place, Tensor] | None = None
 ) -> Iterator[None]:
     """Sets gates and the shifts added after them, each broadcastable to (B, H, Q, E).
@@ -72,7 +72,7 @@ def gated(
 @contextmanager
 def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
     """Switches heads off: ξ = 0 for them, 1 for the others of their layers."""
-    with gated(model, closed_gates(model, heads)):
+    with set_gates(model, closed_gates(model, heads)):
         yield
 
 
@@ -195,7 +195,7 @@ def losses_without_each(
     for place, members in groupby(sorted(heads), key=lambda head: (head.kind, head.layer)):
         for chunk in _chunks(list(members), n_together):
             gates = gates_of_each(n_heads[place], [h.head for h in chunk], batch.n_sentences)
-            with gated(model, {place: gates.to(batch.source.device)}):
+            with set_gates(model, {place: gates.to(batch.source.device)}):
                 below = shared.entering(*place).repeat(len(chunk), 1, 1)
                 hidden = shared.rest(model, *place, below)
             losses = measure(model, hidden, batch.target_output.repeat(len(chunk), 1))
@@ -309,7 +309,7 @@ def importance_sums(
 ) -> dict[HeadId, float]:
     """Computes Σ |∂L/∂ξ_h| of a batch, L a sentence's loss summed over its tokens."""
     gates = _open_gates(model, batch)
-    with gated(model, gates):
+    with set_gates(model, gates):
         loss = sentence_losses(model, batch).sum()
     gradients = torch.autograd.grad(loss, list(gates.values()))
     sums = {}

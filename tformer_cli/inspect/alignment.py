@@ -270,7 +270,7 @@ def word_weights(
     return combined
 
 
-def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
+def link_words(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
     on_words = weights[..., :-1]
     if on_words.shape[-1] == 0:
         return on_words > 0
@@ -392,13 +392,13 @@ class HeadChoice:
 def choose_heads(
     layout: HeadLayout,
     stored: AlignmentInfo | None,
-    given: Sequence[str] = (),
+    head_names: Sequence[str] = (),
     convention: Convention | None = None,
 ) -> HeadChoice:
     reason: Literal["given", "stored", "default"] = "default"
     selection = ""
-    if given:
-        reason, selection, convention = "given", ",".join(given), convention or "naive"
+    if head_names:
+        reason, selection, convention = "given", ",".join(head_names), convention or "naive"
     elif stored is not None:
         reason, selection = "stored", stored.heads
         convention = convention or stored.convention
@@ -459,7 +459,7 @@ def align_words(
     if choice is None or not (source.n_words and target.n_words):
         return None
     mean, convention = choice.weights(maps, tokenizer)
-    is_linked = linked(word_weights(mean, source, target, convention), LinkRule())
+    is_linked = link_words(word_weights(mean, source, target, convention), LinkRule())
     heads = [
         HeadId("cross", layer, n)
         for layer, layer_weights in enumerate(maps.cross)
@@ -468,7 +468,7 @@ def align_words(
     each = np.concatenate(maps.cross).astype(np.float64)
     # (heads, target words, source words + 1) -> (heads)
     weights = word_weights(each, source, target, convention)
-    agrees = (linked(weights, LinkRule()) & is_linked).sum(axis=(1, 2))
+    agrees = (link_words(weights, LinkRule()) & is_linked).sum(axis=(1, 2))
     on_links = (weights[..., :-1] * is_linked).sum(axis=(1, 2))
     worth = dict(zip(heads, zip(agrees.tolist(), on_links.tolist(), strict=True), strict=True))
     return AlignedWords(

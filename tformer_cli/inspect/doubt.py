@@ -125,7 +125,7 @@ def wass_to_data(part: Part, usual: Usual) -> float:
     return usual.masses.distance(part.mass, len(part.target_ids))
 
 
-def ignored(part: Part, _: Usual) -> float:
+def ignored_share(part: Part, _: Usual) -> float:
     on_tokens = part.attention[:, : len(part.source_ids)].sum(axis=0)
     return float((on_tokens < IGNORED).mean())
 
@@ -145,7 +145,7 @@ def unseen(part: Part, usual: Usual) -> float:
     return sum(word.casefold() not in usual.seen_words for word in words) / max(len(words), 1)
 
 
-def repeated(part: Part, _: Usual) -> float:
+def excess_repeats(part: Part, _: Usual) -> float:
     repeats, in_source = (
         max(Counter(zip(*(ids[i:] for i in range(GRAM)), strict=False)).values(), default=0)
         for ids in (part.target_ids, part.source_ids)
@@ -153,7 +153,7 @@ def repeated(part: Part, _: Usual) -> float:
     return float(max(repeats - max(in_source, 1), 0))
 
 
-def copied(part: Part, _: Usual) -> float:
+def copied_share(part: Part, _: Usual) -> float:
     # Numbers and marks stay the same in good translations, too
     words = [word for word in part.target_words if any(map(str.isalpha, word))]
     return sum(word in part.source_words for word in words) / max(len(words), 1)
@@ -176,15 +176,15 @@ SIGNALS = (
            "Fomicheva et al. 2020 (Sent-Std)"),
     Signal("wass-to-unif", wass_to_unif, "0 to 1", "Guerreiro et al. 2023"),
     Signal("wass-to-data", wass_to_data, "tokens a token", "Guerreiro et al. 2023"),
-    Signal("ignored", ignored, "share of source tokens", "Berard et al. 2019"),
+    Signal("ignored", ignored_share, "share of source tokens", "Berard et al. 2019"),
     Signal("entropy", attention_entropy, "nats a token", "Fomicheva et al. 2020 (Att-Ent)"),
     Signal("length", lambda part, usual: abs(part.log_ratio - usual.log_ratio), "log ratio",
            "Gale & Church 1993"),
     Signal("unseen", unseen, "share of source words", "Koehn & Knowles 2017"),
     Signal("pieces", lambda part, _: log(len(part.source_ids) / max(len(part.source_words), 1)),
            "log tokens a word", "Koehn & Knowles 2017"),
-    Signal("repeated", repeated, "runs of 4", "Raunak et al. 2021 (TNG)"),
-    Signal("copied", copied, "share of target words", "Ott et al. 2018"),
+    Signal("repeated", excess_repeats, "runs of 4", "Raunak et al. 2021 (TNG)"),
+    Signal("copied", copied_share, "share of target words", "Ott et al. 2018"),
 )  # fmt: skip
 """The signals; each reads one `Part`, and names its unit and its source."""
 
@@ -289,7 +289,7 @@ class Doubter:
             "not apply; run `tformer calibrate` with the same options"
         )
 
-    def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
+    def add_doubts(self, translations: Sequence[Translation]) -> list[Translation]:
         """Adds its doubt to each hypothesis and changes nothing else.
 
         Their searches must have recorded `heads`.

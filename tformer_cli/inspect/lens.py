@@ -70,7 +70,7 @@ class Lens:
         weight, bias = (tensor.to(states) for tensor in self.maps[name])
         return states + functional.linear(states, weight, bias)
 
-    def hidden(
+    def hidden_states(
         self, model: Inspected, batch: Batch, kind: Kind, layer: int, states: Tensor
     ) -> Tensor:
         """Turns them into the states (B, T, D) that the model's output is compared with."""
@@ -127,7 +127,7 @@ def read_layers(
     project = project or model.project
     hidden, states = states_of(model, batch)
     return project(hidden), [
-        project(lens.hidden(model, batch, kind, layer, layer_states))
+        project(lens.hidden_states(model, batch, kind, layer, layer_states))
         for layer, layer_states in enumerate(states[kind][1:])
     ]
 
@@ -288,7 +288,7 @@ def _measure_layers(
             kind, layer = _place(name)
             alike = []
             for layer_lens in (UNTUNED, lens):
-                read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
+                read = layer_lens.hidden_states(model, batch, kind, layer, states[kind][layer + 1])
                 alike.append((_predict_tokens(model, read) == predicted)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.map_states(name, earlier), last)

@@ -138,7 +138,7 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
 
 
 def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dict[str, str]:
-    """Queries, then keys, of as many heads as there is room for; see `HeadsRecord.ordered`."""
+    """Queries, then keys, of as many heads as there is room for; see `HeadsRecord.order_heads`."""
     room = min(LARGEST_VECTORS, LARGEST_WITH_VECTORS - n_map_bytes)
     packed: dict[str, str] = {}
     for head in _by_worth(record):
@@ -167,7 +167,7 @@ def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
 
 def _by_worth(record: HeadsRecord) -> list[HeadId]:
     """The heads of a record: the first of each kind, then the second, and so on."""
-    ordered = [record.ordered(kind) for kind in reversed(KINDS)]
+    ordered = [record.order_heads(kind) for kind in reversed(KINDS)]
     return [head for rank in zip_longest(*ordered) for head in rank if head is not None]
 
 

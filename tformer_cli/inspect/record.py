@@ -186,7 +186,7 @@ class HeadsRecord:
         """The role of a selected head; None for a layer, as only heads have roles."""
         return None if self.weighting.is_of_layers else role_of(self.metrics[head])
 
-    def ordered(self, kind: Kind) -> list[HeadId]:
+    def order_heads(self, kind: Kind) -> list[HeadId]:
         """The selected heads of a kind, the most telling one first.
 
         In cross-attention, those that align the words come first, see `alignment.chosen`; in
@@ -206,6 +206,6 @@ class HeadsRecord:
         if self.weighting.is_of_layers and self.heads:
             return self.heads[-1]
         for kind in reversed(KINDS):
-            if heads := self.ordered(kind):
+            if heads := self.order_heads(kind):
                 return heads[0]
         raise ValueError("a blank line has no heads")

@@ -41,7 +41,7 @@ class Classification(Training):
     examples = Examples("example", "text", "prediction", "label")
     head: ClassVar[Head | None] = "labels"
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Names the fields of examples, and finds the labels of the training data, sorted."""
         recipe = with_fields(recipe, with_label_fields)
         labels = tuple(label.strip() for label in recipe.task.labels)  # as those of examples are
@@ -68,7 +68,7 @@ class Classification(Training):
         """Returns the labels of an example that is not blank."""
         return [target.strip()]
 
-    def predicted(
+    def predict_labels(
         self,
         model: Any,  # noqa: ANN401 - a Classifier
         held: HeldOut,
@@ -138,7 +138,7 @@ class Classification(Training):
 
         def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a Classifier
             loss = mean_loss(model, pairs, sides, held.precision, before_batch)
-            predicted = self.predicted(model, held, before_batch)
+            predicted = self.predict_labels(model, held, before_batch)
             scores = score_labels([label for row in predicted for label in row], right, names)
             number = sample % len(pairs)
             return Scored(

@@ -28,7 +28,7 @@ class Embed(Kind):
     name: ClassVar[TaskKind] = "embed"
     verbs: ClassVar[tuple[Verb, ...]] = ("embed",)
 
-    def opened(self, opening: Opening) -> Opened:
+    def open_model(self, opening: Opening) -> Opened:
         """Connects an encoder with the kernels where they can compute it, else with torch."""
         from tformer_cli.kinds.stored_model import DirectoryModel, Opened, choose_precision
 

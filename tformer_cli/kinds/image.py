@@ -31,9 +31,9 @@ class ImageClassification(Classification):
     examples = Examples("image", "image", "prediction", "label", are_texts=False)
     head = None
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Finds the labels, and the size, mean and deviation of images if the recipe omits them."""
-        recipe = super().completed(with_fields(recipe, _with_image_field), progress)
+        recipe = super().complete_recipe(with_fields(recipe, _with_image_field), progress)
         model = _set_image_size(recipe)
         # An image is read whole: its patches are its tokens
         data = replace(recipe.data, max_length=model.grid[0] * model.grid[1])

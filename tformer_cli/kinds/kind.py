@@ -70,7 +70,7 @@ class Training(ABC):
     head: ClassVar[Head | None] = None
     """The head that a run puts on an encoder that it starts from; None: it keeps its own."""
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
         """Adds settings of the kind and its training data; the stored recipe stays as given."""
         return recipe
 
@@ -125,7 +125,7 @@ class PlacePredictor(Protocol):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Makes the ids of texts."""
 
-    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
+    def predict_places(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Returns a text as it is predicted, and the most probable token or label of each place."""
 
 
@@ -145,7 +145,7 @@ class Kind(ABC):
     """How it is trained; None: only imports make such models."""
 
     @abstractmethod
-    def opened(self, opening: Opening) -> Opened:
+    def open_model(self, opening: Opening) -> Opened:
         """Connects a stored model with what computes."""
 
     def predictor(self, opened: Opened) -> PlacePredictor | None:  # noqa: ARG002 - most have none

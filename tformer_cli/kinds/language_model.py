@@ -30,9 +30,9 @@ class LanguageModeling(TextModeling):
 
     examples = Examples("text", "beginning", "continuation", "original", has_two_sides=False)
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Names the fields of texts."""
-        recipe = super().completed(recipe, progress)
+        recipe = super().complete_recipe(recipe, progress)
         has_ends = recipe.data.text == "lines"  # blocks of a stream end anywhere
         return replace(recipe, model=replace(recipe.model, target_eos=has_ends))
 
@@ -42,12 +42,12 @@ class LanguageModeling(TextModeling):
         from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
         from tformer_cli.search.torch_engine import TorchEngine
-        from tformer_cli.text.blocks import joined
+        from tformer_cli.text.blocks import join_lines
         from tformer_cli.trainer.validation import Scored
 
         recipe = held.recipe
         if recipe.data.text == "stream":
-            texts = [joined([pair.target for pair in held.pairs])]
+            texts = [join_lines([pair.target for pair in held.pairs])]
         else:
             texts = [pair.target for pair in held.pairs if not is_blank(pair.target)]
         lines = [line for text in texts for line in text.split("\n") if not is_blank(line)]
@@ -115,7 +115,7 @@ class LanguageModel(Kind):
     measured_by = "text"
     training = LanguageModeling()
 
-    def opened(self, opening: Opening) -> Opened:
+    def open_model(self, opening: Opening) -> Opened:
         from tformer_cli.kinds.opening import prepare_search
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.opening import generation_config

@@ -70,7 +70,11 @@ def open_model(
     else:
         place = device_of(settings)
         directory, weights = read_model_directory(
-            resolved(model, settings), place, takes_int8=True, adapter=settings.adapter, tasks=takes
+            resolve_directory(model, settings),
+            place,
+            takes_int8=True,
+            adapter=settings.adapter,
+            tasks=takes,
         )
     opening = Opening(
         directory=directory,
@@ -82,7 +86,7 @@ def open_model(
         by_kernels=by_kernels,
     )
     # Forced decoding, which inspection listens to, is a translator's
-    return (kind_named("translate") if inspected else kind_of(directory.config)).opened(opening)
+    return (kind_named("translate") if inspected else kind_of(directory.config)).open_model(opening)
 
 
 def prepare_search(
@@ -105,7 +109,7 @@ def prepare_search(
     return opened, _make_searched_model(opened, weights, decoding, settings), engines
 
 
-def resolved(model: Path | str, settings: OpeningSettings) -> Path:
+def resolve_directory(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
     model = Path(model)
     if may_be_ours(model):  # which needs none of the modules that import
@@ -198,7 +202,9 @@ def _make_searched_model(
             raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
         others = []
         for path in settings.ensemble:
-            other, _ = read_model_directory(resolved(path, settings), place, takes_int8=True)
+            other, _ = read_model_directory(
+                resolve_directory(path, settings), place, takes_int8=True
+            )
             other = for_languages(other, settings)
             chosen = choose_precision(other, opened.precision, place)  # one for all, to be averaged
             others.append(in_precision(other, chosen, settings, may_change=True))

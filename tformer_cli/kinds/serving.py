@@ -72,7 +72,7 @@ class Serving(ABC):
 
     def having(self, settings: Mapping[str, Any]) -> Serving:
         """Makes the same with settings other than the model's own."""
-        known = self._known()
+        known = self._known_settings()
         for name in settings:
             if name not in known:
                 guess = did_you_mean(suggestions(name, known)) or "omit it"
@@ -83,7 +83,7 @@ class Serving(ABC):
         return self._having(settings) if settings else self
 
     @abstractmethod
-    def _known(self) -> Mapping[str, Any]:
+    def _known_settings(self) -> Mapping[str, Any]:
         """Lists the settings that a request may name."""
 
     @abstractmethod
@@ -102,12 +102,12 @@ class Serving(ABC):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         """Computes each unit."""
 
-    def told(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401, ARG002
+    def stream_unit(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401, ARG002
         """Computes one unit; where a text is written token by token, it is shown meanwhile."""
         return self.compute([unit])[0]
 
     @abstractmethod
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
         """Makes the result of a line of those of its units."""
 
     def warm_up(self) -> None:
@@ -125,7 +125,7 @@ class Doubter(Protocol):
 
     heads: tuple[CrossHead, ...]
 
-    def doubted(self, translations: Sequence[Translation], /) -> list[Translation]: ...
+    def add_doubts(self, translations: Sequence[Translation], /) -> list[Translation]: ...
 
 
 class Translating(Serving):
@@ -151,7 +151,7 @@ class Translating(Serving):
         # the doubt, which a line gets once its sentences are found
         return (self._translator.config, self._languages, self._heard)
 
-    def _known(self) -> Mapping[str, Any]:
+    def _known_settings(self) -> Mapping[str, Any]:
         languages = {"source_language": str, "target_language": str}
         return {**SEARCH, "seed": int, "aligned": bool, "doubt": bool, **languages}
 
@@ -211,9 +211,13 @@ class Translating(Serving):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         return self._translator.search([unit.content for unit in units])
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        made = self._translator.finish(line.content, found)
-        return self.doubter.doubted([made])[0] if self._is_doubted and self.doubter else made
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        translation = self._translator.finish(line.content, results)
+        return (
+            self.doubter.add_doubts([translation])[0]
+            if self._is_doubted and self.doubter
+            else translation
+        )
 
 
 class Generating(Serving):
@@ -225,7 +229,7 @@ class Generating(Serving):
         self._generator = opened.generator
         self.group = self._generator.config
 
-    def _known(self) -> Mapping[str, Any]:
+    def _known_settings(self) -> Mapping[str, Any]:
         return {**SEARCH, "seed": int, "stops": tuple}
 
     def _having(self, settings: Mapping[str, Any]) -> Generating:
@@ -264,14 +268,14 @@ class Generating(Serving):
         texts, numbers = zip(*(unit.content for unit in units), strict=True)
         return self._generator.generate(texts, numbers)
 
-    def told(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401
+    def stream_unit(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401
         if not self._generator.writes_straight:
-            return super().told(unit, on_text)
+            return super().stream_unit(unit, on_text)
         text, number = unit.content
         return self._generator.generate([text], [number], on_text)[0]
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(found[0], index=line.content)
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(results[0], index=line.content)
 
     def warm_up(self) -> None:
         shortest = copy(self)
@@ -299,7 +303,7 @@ class WholeLines(Serving):
         self._given: Mapping[str, Any] = {}
         self.group = verb
 
-    def _known(self) -> Mapping[str, Any]:
+    def _known_settings(self) -> Mapping[str, Any]:
         return self._settings
 
     def _having(self, settings: Mapping[str, Any]) -> WholeLines:
@@ -335,5 +339,5 @@ class WholeLines(Serving):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         return self._compute([unit.content for unit in units], **self._given)
 
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(found[0], index=line.content)
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(results[0], index=line.content)

@@ -101,7 +101,7 @@ class DirectoryModel:
         if isinstance(self.weights, StoredArrays):  # else others may have the same array
             free_pages(array)
 
-    def made(self) -> Transformer | None:
+    def existing_model(self) -> Transformer | None:
         # An encoder that is inspected is never searched, but its engines are asked all the same
         return self.make() if self.directory.has_model else None
 

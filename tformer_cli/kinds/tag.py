@@ -216,7 +216,7 @@ class WordPredictor:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._window(text).ids for text in texts]
 
-    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:  # noqa: ARG002
+    def predict_places(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:  # noqa: ARG002
         names, places = self._opened.directory.info.labels, self._window(text).places
         (rows,) = (rows for _, rows in tag_rows(self._opened, [text]))
         best = [row.index(max(row)) for row in rows]
@@ -233,14 +233,14 @@ class Tagging(Classification):
     examples = Examples("text", "text", "prediction", "labels")
     head = "tags"
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """See `Classification`; also refuses what would move words from their labels."""
         if recipe.tokenizer.bpe_dropout:
             raise DataError(
                 'tokenizer.bpe_dropout: task.kind = "tag" has labels at tokens that must stay '
                 "where they are; omit it"
             )
-        return super().completed(recipe, progress)
+        return super().complete_recipe(recipe, progress)
 
     def labels(self, target: str) -> list[str]:
         return target.split()
@@ -248,7 +248,7 @@ class Tagging(Classification):
     def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> WordTokenizer:
         return WordTokenizer(tokenizer, labels)
 
-    def predicted(
+    def predict_labels(
         self,
         model: Any,  # noqa: ANN401 - a Tagger
         held: HeldOut,

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class TextModeling(Training):
     """Texts, each the target of an example with an empty source."""
 
-    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
+    def complete_recipe(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
         return with_fields(recipe, with_text_field)
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
         """Returns the text; line ends are tokens of a stream."""
-        from tformer_cli.text.blocks import joined
+        from tformer_cli.text.blocks import join_lines
 
-        return (joined([pair.target]),)
+        return (join_lines([pair.target]),)
 
 
 def text_ids(

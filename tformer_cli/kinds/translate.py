@@ -192,7 +192,7 @@ class Translate(Kind):
     searches = True
     training = Translation()
 
-    def opened(self, opening: Opening) -> Opened:
+    def open_model(self, opening: Opening) -> Opened:
         return opened_translator(opening)
 
     def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one

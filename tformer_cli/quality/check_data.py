@@ -54,7 +54,7 @@ class DataReport:
     """Examples that `tformer data clean` would drop."""
     not_utf8: int
     """Lines with bytes that are not UTF-8."""
-    found: dict[str, CheckCount]
+    check_counts: dict[str, CheckCount]
     doubts: Sequence[str]
     """About corpora as a whole."""
     commands: Sequence[str]
@@ -81,7 +81,7 @@ class DataReport:
                     "pairs": count.pairs,
                     "examples": [self._example(name, example) for example in count.examples],
                 }
-                for name, count in self.found.items()
+                for name, count in self.check_counts.items()
             ],
             "doubts": list(self.doubts),
             "commands": list(self.commands),
@@ -91,13 +91,13 @@ class DataReport:
         return {
             "corpus": self.corpora[example.corpus],
             "line": example.record.number,
-            **self.facts.kind.named(example.record.pair),
-            "why": example.found[name],
+            **self.facts.kind.sides_by_name(example.record.pair),
+            "why": example.reasons[name],
         }
 
 
 def check_data(
-    given: GivenData,
+    inputs: GivenData,
     *,
     wanted: frozenset[str] = DEFAULT,
     n_examples: int = 3,
@@ -105,14 +105,14 @@ def check_data(
     progress: Progress | None = None,
 ) -> DataReport:
     """Reads corpora twice and reports doubtful examples."""
-    data = given.data
+    data = inputs.data
     dropping = DROPPING & wanted
     counts = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
-    with survey(given, wanted, progress) as surveyed:
-        for example in judge(given, surveyed, wanted, dropping, progress):
-            n_dropped += not dropping.isdisjoint(example.found)
-            for name in example.found:
+    with survey(inputs, wanted, progress) as surveyed:
+        for example in judge(inputs, surveyed, wanted, dropping, progress):
+            n_dropped += not dropping.isdisjoint(example.reasons)
+            for name in example.reasons:
                 counts[name].pairs += 1
                 if len(counts[name].examples) < n_examples:
                     counts[name].examples.append(example)
@@ -126,53 +126,53 @@ def check_data(
         facts=surveyed.facts,
         pairs=surveyed.n_pairs,
         dropped=n_dropped,
-        not_utf8=given.counts.not_utf8,
-        found=counts,
+        not_utf8=inputs.counts.not_utf8,
+        check_counts=counts,
         doubts=[
             doubt
             for corpus in files
-            if given.kind is PAIRS and text_files(corpus)
+            if inputs.kind is PAIRS and text_files(corpus)
             for doubt in doubts_about(corpus, data)
         ],
-        commands=list(_commands(files, given, counts, options)) if n_dropped else [],
+        commands=list(_commands(files, inputs, counts, options)) if n_dropped else [],
     )
 
 
 def _commands(
     files: Sequence[CorpusConfig],
-    given: GivenData,
+    inputs: GivenData,
     counts: dict[str, CheckCount],
     options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
     dropping = {name for name, count in counts.items() if count.pairs and name in DROPPING}
-    if given.is_recipe:
-        options = [*options, *_options_of_recipe(given, counts)]
+    if inputs.is_recipe:
+        options = [*options, *_options_of_recipe(inputs, counts)]
     # the shorter command, which a user can read at a glance
     if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
         command = "dedupe"
         options = [option for option in options if option[0] in ("--near", "--held-out")]
     else:
         command = "clean"
-        options = [*options, *_checks_of_clean(given.kind, counts)]
+        options = [*options, *_checks_of_clean(inputs.kind, counts)]
     written = [shlex.join(filter(None, option)) for option in options]
     for number, corpus in enumerate(files, start=1):
-        names = [shlex.quote(given.path_of(f)) for f in files_of(corpus, given.data.directory)]
-        fields = [shlex.join(pair) for pair in options_of_fields(corpus, given.kind) if pair[1]]
+        names = [shlex.quote(inputs.path_of(f)) for f in files_of(corpus, inputs.data.directory)]
+        fields = [shlex.join(pair) for pair in options_of_fields(corpus, inputs.kind) if pair[1]]
         output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
         yield " ".join(["tformer data", command, *names, *fields, *written, "-o", output])
 
 
-def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+def _options_of_recipe(inputs: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
     """Options for the validation sentences and languages of a recipe."""
     if HELD_OUT in wanted:
-        for corpus in given.data.valid:
+        for corpus in inputs.data.valid:
             yield from (
-                ("--held-out", given.path_of(f)) for f in files_of(corpus, given.data.directory)
+                ("--held-out", inputs.path_of(f)) for f in files_of(corpus, inputs.data.directory)
             )
-    if given.data.source_language:
-        yield "--source-language", given.data.source_language
-    if given.data.target_language and given.kind is PAIRS:
-        yield "--target-language", given.data.target_language
+    if inputs.data.source_language:
+        yield "--source-language", inputs.data.source_language
+    if inputs.data.target_language and inputs.kind is PAIRS:
+        yield "--target-language", inputs.data.target_language
 
 
 def _checks_of_clean(kind: CorpusKind, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -193,7 +193,7 @@ LONGEST = 1000
 def report_document(report: DataReport) -> Document:
     """Counts of each check, examples under the name of their check, doubts, and commands."""
     kind = report.facts.kind
-    doubtful = {name: count for name, count in report.found.items() if count.pairs}
+    doubtful = {name: count for name, count in report.check_counts.items() if count.pairs}
     counts = Table(
         title="Found",
         head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
@@ -211,7 +211,7 @@ def report_document(report: DataReport) -> Document:
         texts=(0, 4),
     )
     # named, so that a reader sees which checks were made
-    nothing = ", ".join(name for name in report.found if name not in doubtful)
+    nothing = ", ".join(name for name in report.check_counts if name not in doubtful)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
         Note(title="Doubts", lines=tuple(map(_shorten, report.doubts))),
@@ -236,10 +236,10 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     for example in count.examples:
         # each corpus of a recipe counts its own lines
         where = f"{report.corpora[example.corpus]}, " if len(report.corpora) > 1 else ""
-        texts = kind.named(example.record.pair).items()
+        texts = kind.sides_by_name(example.record.pair).items()
         sentences.append(
             Sentence(
-                heading=f"{where}line {example.record.number:,}: {_shorten(example.found[name])}",
+                heading=f"{where}line {example.record.number:,}: {_shorten(example.reasons[name])}",
                 texts=tuple((side, _shorten(text)) for side, text in texts),
             )
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tformer_cli.errors import UsageError
 from tformer_cli.quality.facts import LABELED, PAIRS, CorpusFacts, CorpusKind, deviation
-from tformer_cli.quality.repeats import normalized
+from tformer_cli.quality.repeats import normalize_text
 from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.languages import (
@@ -84,7 +84,7 @@ def _of_pair(
 
 @_of_pair(EMPTY, "{side} is blank")
 def empty(pair: SentencePair, facts: CorpusFacts) -> str:
-    blank = [name for name, side in facts.kind.named(pair).items() if is_blank(side)]
+    blank = [name for name, side in facts.kind.sides_by_name(pair).items() if is_blank(side)]
     return f"{' and '.join(blank)} blank" if blank else ""
 
 
@@ -199,7 +199,7 @@ def identical(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
 
 def is_same_text(source: str, target: str) -> bool:
     """True if two texts with letters are the same, apart from case, punctuation and spaces."""
-    source, target = normalized(source), normalized(target)
+    source, target = normalize_text(source), normalize_text(target)
     return source == target and any(map(str.isalpha, source))
 
 
@@ -209,7 +209,7 @@ ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNO
 
 
 @_of_pair("copied", "most of the target is copied", PAIRS)
-def copied(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
+def copied_target(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
     ours, theirs = (words_of(_without_addresses(side)) for side in pair)
     if len(theirs) < FEWEST_COPIED or 3 * len(set(theirs).intersection(ours)) < len(set(theirs)):
         return ""
@@ -269,7 +269,7 @@ LAST_LATIN = "\u024f"
 
 
 @_of_pair("swapped", "sides are swapped", PAIRS)
-def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
+def swapped_sides(pair: SentencePair, facts: CorpusFacts) -> str:
     if facts.detector is not None and all(facts.languages):
         languages = tuple(map(facts.detector.language, pair))
         is_swapped = languages == facts.languages[::-1] != facts.languages

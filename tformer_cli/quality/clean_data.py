@@ -50,7 +50,7 @@ class CleanReport:
 
 
 def clean_data(
-    given: GivenData,
+    inputs: GivenData,
     output: Path,
     *,
     dropping: frozenset[str] = DEFAULT & DROPPING,
@@ -58,26 +58,26 @@ def clean_data(
     on_resume: Callable[[int], None] | None = None,
 ) -> CleanReport:
     """Writes the pairs that no check finds doubtful, whole or not at all, as their lines were."""
-    corpus = corpus_of_files(given)
+    corpus = corpus_of_files(inputs)
     check_output(output, SCHEMA)
     names = output_names(corpus)
-    origin = _origin(corpus, given, dropping)
+    origin = _origin(corpus, inputs, dropping)
     with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
         if files.done and on_resume is not None:
             on_resume(files.done)
-        report = _clean(given, files, dropping, progress)
+        report = _clean(inputs, files, dropping, progress)
         files.streams[-1].write(report_text(report.summary()))
     return report
 
 
 def _clean(
-    given: GivenData,
+    inputs: GivenData,
     files: ResumableFiles,
     dropping: frozenset[str],
     progress: Progress | None,
 ) -> CleanReport:
     """Writes the rest of the kept pairs, and of the reasons why others were dropped."""
-    corpora, n_kept = replace(given, keeps_rows=True), 0
+    corpora, n_kept = replace(inputs, keeps_rows=True), 0
     counts: Counter[str] = Counter()
     *kept, dropped, _ = files.streams
     n_before = files.done
@@ -85,12 +85,12 @@ def _clean(
         earlier = Earlier(n_before, _findings_in(dropped)) if n_before else None
         judged = judge(corpora, surveyed, dropping, dropping, progress, earlier)
         for number, example in enumerate(judged, start=1):
-            counts.update(example.found.keys())
-            n_kept += not example.found
+            counts.update(example.reasons.keys())
+            n_kept += not example.reasons
             if number <= n_before:
                 continue
-            if example.found:
-                dropped.write(_dropped_line(example, given))
+            if example.reasons:
+                dropped.write(_dropped_line(example, inputs))
             else:
                 for stream, line in zip(kept, example.record.lines, strict=True):
                     stream.write(line.encode() + b"\n")
@@ -98,7 +98,7 @@ def _clean(
             if number % MARK_EVERY == 0:
                 files.mark(number)
         return CleanReport(
-            kind=given.kind.name,
+            kind=inputs.kind.name,
             pairs=surveyed.n_pairs,
             kept=n_kept,
             checks={name: counts[name] for name in CHECKS if name in dropping},
@@ -107,16 +107,16 @@ def _clean(
         )
 
 
-def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
+def _origin(corpus: CorpusConfig, inputs: GivenData, dropping: frozenset[str]) -> dict[str, str]:
     """Inputs and settings that decide which pairs are kept, by name."""
     # by content: a file that was renamed is the same, one that was changed is not
-    held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
-    settings = given.settings
-    scores = b"" if given.scores is None else given.scores.values.tobytes()
+    held_out = hashlib.sha256(repr(sorted(inputs.held_out.keys)).encode()).hexdigest()
+    settings = inputs.settings
+    scores = b"" if inputs.scores is None else inputs.scores.values.tobytes()
     return {
-        "corpus": " ".join(format_of(corpus).content(corpus, given.data.directory)),
-        "fields": str(options_of_fields(corpus, given.kind)),
-        "languages": f"{given.languages} {given.detector is not None}",
+        "corpus": " ".join(format_of(corpus).content(corpus, inputs.data.directory)),
+        "fields": str(options_of_fields(corpus, inputs.kind)),
+        "languages": f"{inputs.languages} {inputs.detector is not None}",
         "held-out": held_out,
         "scores": hashlib.sha256(scores).hexdigest(),
         "checks": f"{sorted(dropping)} {settings.max_characters} {settings.max_deviation}",
@@ -139,10 +139,10 @@ def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
             yield finding
 
 
-def corpus_of_files(given: GivenData) -> CorpusConfig:
-    if given.is_recipe:
+def corpus_of_files(inputs: GivenData) -> CorpusConfig:
+    if inputs.is_recipe:
         raise UsageError("FILE…: is a recipe; name the files of one of its corpora")
-    return given.data.train[0]
+    return inputs.data.train[0]
 
 
 def output_names(corpus: CorpusConfig) -> list[str]:
@@ -175,10 +175,10 @@ def report_text(summary: dict[str, Any]) -> bytes:
     return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def _dropped_line(example: Judged, given: GivenData) -> bytes:
-    pair = given.kind.named(example.record.pair)
-    record = {"line": example.record.number, "checks": example.found, **pair}
-    corpus = given.data.train[0]
+def _dropped_line(example: Judged, inputs: GivenData) -> bytes:
+    pair = inputs.kind.sides_by_name(example.record.pair)
+    record = {"line": example.record.number, "checks": example.reasons, **pair}
+    corpus = inputs.data.train[0]
     # so that a dropped example can be taken back as it was
     if not (corpus.source or corpus.text):  # a table may have more than the texts
         (record["row"],) = example.record.lines

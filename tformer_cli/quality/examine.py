@@ -100,7 +100,7 @@ class Judged(NamedTuple):
     corpus: int
     """Number of its corpus, from 0."""
     record: CorpusRecord
-    found: dict[str, str]
+    reasons: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def survey(
             if near is not None:
                 near.add([record.pair for record in chunk])
         # only keys that recur stay in memory, sixteen bytes each, for the second pass to look up
-        repeated = files.repeated()
+        repeated = files.find_repeats()
         if near is not None:
             near.finish()
         if corpora.scores is not None:

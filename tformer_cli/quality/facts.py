@@ -54,7 +54,7 @@ class CorpusKind:
         """The texts of an example, each with its name."""
         return [(self.sides[place], pair[place]) for place in self.texts]
 
-    def named(self, pair: SentencePair) -> dict[str, str]:
+    def sides_by_name(self, pair: SentencePair) -> dict[str, str]:
         return {name: side for name, side in zip(self.sides, pair, strict=True) if name}
 
 

@@ -41,7 +41,7 @@ class GivenData(Corpora):
     def path_of(self, file: str) -> str:
         return f"{self.directory}/{file}" if self.directory else file
 
-    def unjudged(self) -> dict[str, str]:
+    def unjudged_sides(self) -> dict[str, str]:
         """The sides whose language no common words tell, each with its code, if it is known."""
         if self.detector is not None:
             return {}

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tformer_cli.files.atomic import scratch_errors, scratch_file
-from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
+from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalize_text
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.wording import is_blank
 
@@ -37,12 +37,12 @@ _POWERS = np.array([pow(0x9E3779B97F4A7C15, n, 1 << 64) for n in range(GRAM)], d
 
 def signatures(pairs: Sequence[SentencePair]) -> Signatures:
     """Computes the least hashes of pairs, as `signatures_of_texts` those of texts."""
-    return _signatures([BETWEEN_SIDES.join(map(normalized, pair)) for pair in pairs])
+    return _signatures([BETWEEN_SIDES.join(map(normalize_text, pair)) for pair in pairs])
 
 
 def signatures_of_texts(texts: Sequence[str]) -> Signatures:
     """Computes the least hashes of texts by a·x + b modulo 2^64 (Dietzfelbinger 1996)."""
-    return _signatures([*map(normalized, texts)])
+    return _signatures([*map(normalize_text, texts)])
 
 
 def bands(block: Signatures) -> Keys:
@@ -81,7 +81,7 @@ class NearDuplicates:
     def finish(self) -> None:
         with scratch_errors():
             self._file.flush()
-        self._repeated = self._bands.repeated()
+        self._repeated = self._bands.find_repeats()
 
     def look_up(self, places: Sequence[int]) -> None:
         """Finds the bands of the next pairs of the second pass."""
@@ -222,7 +222,7 @@ class HeldOut:
         filled = (sentence for sentence in sentences if not is_blank(sentence))
         while batch := list(islice(filled, READ_AT_ONCE)):
             # repeated sentences need one signature
-            new = {key_of(normalized(sentence)): sentence for sentence in batch}
+            new = {key_of(normalize_text(sentence)): sentence for sentence in batch}
             if near:
                 parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))
             keys |= new.keys()

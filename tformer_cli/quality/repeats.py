@@ -35,7 +35,7 @@ class KeyFiles:
             for file, row in zip(self._files, keys, strict=True):
                 file.write(row.tobytes())
 
-    def repeated(self) -> list["Repeated"]:
+    def find_repeats(self) -> list["Repeated"]:
         """Finds the keys of each kind that occur more than once, and closes the files."""
         tables = []
         for file in self._files:
@@ -124,7 +124,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\u
 
 
 @lru_cache(maxsize=1 << 14)  # keys of many pairs are made before their checks
-def normalized(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Normalizes a text for comparison: lower case and NFKC, without spaces and punctuation.
 
     Symbols count, and so do the signs and separators of numbers: $5, €5, -5 and 5 differ.
@@ -149,6 +149,6 @@ def key_of(text: str) -> int:
 
 
 def keys_of_pair(source: str, target: str) -> tuple[int, int, int]:
-    source, target = normalized(source), normalized(target)
+    source, target = normalize_text(source), normalize_text(target)
     # the length tells "ab" + "c" from "a" + "bc"
     return key_of(f"{len(source)} {source}{target}"), key_of(source), key_of(target)

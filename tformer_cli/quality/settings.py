@@ -112,7 +112,7 @@ class CheckSettings:
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option}: must be above 0, but is {value}; change it")
 
-    def written(self) -> list[tuple[str, str]]:
+    def list_options(self) -> list[tuple[str, str]]:
         # the names of checks are chosen anew for each command that mends
         return options_given(self, but=("only", "without"))
 

@@ -58,7 +58,7 @@ class SplitReport:
 
 
 def split_data(
-    given: GivenData,
+    inputs: GivenData,
     output: Path,
     *,
     n_valid: int,
@@ -68,11 +68,11 @@ def split_data(
     progress: Progress | None = None,
 ) -> SplitReport:
     """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`."""
-    corpus = corpus_of_files(given)
+    corpus = corpus_of_files(inputs)
     check_output(output, SCHEMA)
-    corpora = replace(given, keeps_rows=True)
+    corpora = replace(inputs, keeps_rows=True)
     keys, is_poor = array("Q"), bytearray()
-    texts = given.kind.texts
+    texts = inputs.kind.texts
     # keys have two rows in any case, so that all kinds of corpora take one path
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     with ExitStack() as stack:

@@ -315,8 +315,8 @@ class BeamSearch:
         self._cache.reorder(rows, sentences)
         self._totals = totals[sentences]
         self._slots_left = self._slots_left[sentences]
-        self._tokens = self._grown(self._tokens, rows, tokens)
-        self._steps = self._grown(self._steps, rows, steps)
+        self._tokens = self._grow_history(self._tokens, rows, tokens)
+        self._steps = self._grow_history(self._steps, rows, steps)
         self._last = tokens.flatten()
         self._length += 1
 
@@ -335,7 +335,7 @@ class BeamSearch:
         return kept
 
     @staticmethod
-    def _grown(grid: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+    def _grow_history(grid: Tensor, rows: Tensor, column: Tensor) -> Tensor:
         """Reorders a history (B, W, T) by rows and adds a column, giving (B', W', T + 1)."""
         history = grid.flatten(0, 1)[rows].view(*column.shape, -1)
         return torch.cat((history, column.unsqueeze(-1)), dim=-1)

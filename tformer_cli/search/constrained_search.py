@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tformer_cli.search.constraints import ends_of, holds, in_word, unsatisfied
+from tformer_cli.search.constraints import ends_of, holds, in_word, unsatisfied_phrases
 from tformer_cli.search.hypothesis import Hypothesis, is_certain, length_divisor, worst_wanted
 from tformer_cli.text.tokenizer import EOS_ID
 
@@ -176,7 +176,7 @@ class _Search:
                 yield replace(hypothesis, slot=row, steps=steps, total=total, has_ended=True)
 
     def _may_end(self, text: str) -> bool:
-        return not unsatisfied(text, self._constraints.texts, self._constraints.banned)
+        return not unsatisfied_phrases(text, self._constraints.texts, self._constraints.banned)
 
     def _grow(
         self,

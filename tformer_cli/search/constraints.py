@@ -1,7 +1,7 @@
 """Phrases a translation must hold and phrases it must not hold; `constrained_search` obeys them.
 
 What counts is the text. A phrase is there where it stands as whole words: required "cat" is not met
-by "category", and banned "cat" does not forbid it. `unsatisfied` names what a text lacks.
+by "category", and banned "cat" does not forbid it. `unsatisfied_phrases` names what a text lacks.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Constraints:
 
     def n_broken(self, text: str) -> int:
         """Returns how many demands a whole text breaks."""
-        phrases = unsatisfied(text, (*self.texts, *self.unwritten), self.banned)
+        phrases = unsatisfied_phrases(text, (*self.texts, *self.unwritten), self.banned)
         return len(phrases) + self.cuts_prefix(text)
 
     def cuts_prefix(self, text: str) -> bool:
@@ -306,7 +306,7 @@ def last_character(text: bytes) -> str:
     return text[-4:].decode("utf-8", "replace")[-1:]
 
 
-def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
+def unsatisfied_phrases(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
     """Names the required phrases a text lacks and the banned ones it holds."""
     return [phrase for phrase in required if not holds(text, phrase)] + [
         phrase for phrase in banned if holds(text, phrase)

@@ -93,7 +93,7 @@ class StoredModel(SearchedModel, Protocol):
     def release(self, array: NDArray[Any]) -> None:
         """Gives back the memory of one of those arrays until it is read again."""
 
-    def made(self) -> DecodingModel | None:
+    def existing_model(self) -> DecodingModel | None:
         """The same model in torch, if it has been made: it may then have been changed, too."""
 
     def make(self) -> DecodingModel:

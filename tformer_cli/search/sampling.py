@@ -110,7 +110,7 @@ def sample(
         # At its limit a candidate ends, whatever was drawn
         is_end = drawn == EOS_ID
         ends = is_end | (limit_of[rows.sentences] <= length)
-        state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
+        state = state.add_tokens(drawn.masked_fill(ends, EOS_ID), own)
         for row in ends.nonzero().flatten().tolist():
             by_number[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
         continuing = (~ends).nonzero().flatten()
@@ -176,7 +176,7 @@ class _Drawn:
             steps=torch.empty(n, 0, dtype=torch.float64, device=device),
         )
 
-    def grown(self, tokens: Tensor, own: Tensor) -> _Drawn:
+    def add_tokens(self, tokens: Tensor, own: Tensor) -> _Drawn:
         """Adds a token (R) to each, given its log-probabilities (R, V)."""
         column = tokens.unsqueeze(1)
         steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)

@@ -20,7 +20,7 @@ from tformer_cli.search.constraints import (
     callers,
     holds,
     text_of,
-    unsatisfied,
+    unsatisfied_phrases,
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import (
@@ -396,7 +396,7 @@ class Translator:
         return prefix if text and is_special else text
 
     def _encode_prefixes(self, texts: Sequence[str]) -> list[list[int]]:
-        """Puts prefixes in tokens, without those that no search writes; see `unsatisfied`."""
+        """Puts prefixes in tokens, except what no search writes; see `unsatisfied_phrases`."""
         # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
         if not any(texts):
             return [[]] * len(texts)
@@ -508,7 +508,7 @@ class Translator:
         joined = self._join_parts(best, [1.0] * len(best), line.cut.blanks).text
         required: list[tuple[str, ...]] = [()] * len(best)
 
-        def bound(number: int, *more: str) -> Sentence:
+        def constrain_sentence(number: int, *more: str) -> Sentence:
             phrases = (*required[number], *more)
             own = self._constraints(line.demands, phrases, is_first=number == 0)
             return replace(line.sentences[number], constraints=own)
@@ -519,11 +519,11 @@ class Translator:
             if not places and not holds(joined, phrase) and phrase in spellings:
                 places = callers(line.demands, phrase, line.cut.texts)
                 places = places or [
-                    self._cheapest(best, [bound(n, phrase) for n in range(len(best))])
+                    self._cheapest(best, [constrain_sentence(n, phrase) for n in range(len(best))])
                 ]
             for number in places:
                 required[number] += (phrase,)
-        return [bound(number) for number in range(len(best))]
+        return [constrain_sentence(number) for number in range(len(best))]
 
     def _cheapest(self, best: Sequence[SpelledHypothesis], bound: Sequence[Sentence]) -> int:
         """Finds the part of a line whose search under constraints costs the line least."""
@@ -765,7 +765,9 @@ class Translator:
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
         source = plain(line.source) if is_read_plain else line.source
-        broken = [unsatisfied(text.text, demands.required, demands.banned) for text in texts]
+        broken = [
+            unsatisfied_phrases(text.text, demands.required, demands.banned) for text in texts
+        ]
         return Translation(
             line.index,
             line.source,
@@ -904,17 +906,17 @@ def _least_broken(
 def _put_free_first(
     sentence: Sentence,
     free: Sequence[SpelledHypothesis],
-    others: list[SpelledHypothesis],
+    constrained: list[SpelledHypothesis],
     config: DecodingConfig,
 ) -> list[SpelledHypothesis]:
     """Puts the best hypothesis of the free search first, unless others break fewer constraints."""
     best, text = free[0]
-    is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, others[0])
-    if is_worse or others[0][0] is best:
-        return others
+    is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, constrained[0])
+    if is_worse or constrained[0][0] is best:
+        return constrained
     behind = [
         (other, its_text)
-        for other, its_text in others
+        for other, its_text in constrained
         if other.token_ids != best.token_ids
         and not (config.distinct_texts and its_text == text)
         # No result of the other search may outrank it

@@ -586,7 +586,7 @@ class Engine:
         try:
             serving = self._serving_of(job)
             if job.is_streamed:
-                return [serving.told(unit, partial(self._tell, job)) for unit in units]
+                return [serving.stream_unit(unit, partial(self._tell, job)) for unit in units]
             return serving.compute(units)
         except Exception as error:  # noqa: BLE001 - it becomes the result
             if len(units) == 1:

@@ -65,7 +65,7 @@ def alignment_of(aligner: Aligner, translation: Translation, number: int) -> Eve
     Returns the inspector's event: words as character spans, the word of each token, and links; None
     if no attention was recorded.
     """
-    from tformer_cli.inspect.alignment import linked, links_of, spelled_words, words_of_ids
+    from tformer_cli.inspect.alignment import link_words, links_of, spelled_words, words_of_ids
 
     best = translation.hypotheses[0]
     if not best.attention or best.attention[0].heads != aligner.heads:
@@ -91,7 +91,7 @@ def alignment_of(aligner: Aligner, translation: Translation, number: int) -> Eve
             "target": word_spans(their_words.texts, translated),
         },
         "tokens": {"source": our_words.of_token, "target": their_words.of_token},
-        "links": sorted(links_of(linked(weights, aligner.rule))),
+        "links": sorted(links_of(link_words(weights, aligner.rule))),
     }
 
 

@@ -88,7 +88,7 @@ class Service:
         `memory` limits the bytes of open models. Settings that need PyTorch are refused, since it
         takes seconds and half a gigabyte to import; models that need PyTorch still use it.
         """
-        from tformer_cli.kinds.opening import resolved
+        from tformer_cli.kinds.opening import resolve_directory
 
         self._memory, self._pivot = memory, pivot
         self._threads, self._tell = threads, tell
@@ -100,7 +100,7 @@ class Service:
         self._models: dict[str, ServedModel] = {}
         n_threads = threads or _usual_threads()
         for name, directory in models.items():
-            path = resolved(directory, OpeningSettings(tell=tell))
+            path = resolve_directory(directory, OpeningSettings(tell=tell))
             model = self._models[name] = ServedModel(name, path, read_config(path))
             model.engine = Engine(
                 open_model=partial(self._open, model),

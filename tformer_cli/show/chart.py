@@ -189,11 +189,11 @@ def show_chart(console: "Console", chart: Chart) -> None:
     # rich takes long to import, and SVG and tables do without it
     from rich.text import Text
 
-    from tformer_cli.show.terminal import is_ascii_only, isolated, shown
+    from tformer_cli.show.terminal import is_ascii_only, isolate_text, show_text
 
     is_ascii = is_ascii_only(console)
     names = [
-        Text(isolated(shown(label, is_ascii=is_ascii)), f"bold {_terminal_color(run)}")
+        Text(isolate_text(show_text(label, is_ascii=is_ascii)), f"bold {_terminal_color(run)}")
         for run, label in enumerate(chart.runs)
     ]
     console.print(Text("  ").join(names))

@@ -284,7 +284,7 @@ def x_scale(chart: Chart, n_ticks: int = 7) -> Scale:
         # steps are whole numbers
         ticks = [tick for tick in ticks if tick == int(tick)]
     ticks = [tick for tick in ticks if tick * unit >= low] or [low / unit]
-    labels = tuple(written(ticks))
+    labels = tuple(write_ticks(ticks))
     scaled = tuple(tick * unit for tick in ticks)
     return Scale(low=low, high=high, ticks=scaled, labels=labels, name=name)
 
@@ -300,7 +300,7 @@ def y_scale(panel: Panel, n_ticks: int = 6) -> Scale:
     if high - low <= 1e-12 * largest:  # a flat curve still needs some height
         low, high = (0.0, 1.0) if largest < 1e-300 else (min(0.0, high * 2), max(0.0, high * 2))
     ticks = round_ticks(low, high, n_ticks)
-    return Scale(low=ticks[0], high=ticks[-1], ticks=tuple(ticks), labels=tuple(written(ticks)))
+    return Scale(low=ticks[0], high=ticks[-1], ticks=tuple(ticks), labels=tuple(write_ticks(ticks)))
 
 
 def round_ticks(low: float, high: float, n_ticks: int) -> list[float]:
@@ -324,11 +324,11 @@ def _logarithmic(values: Sequence[float]) -> Scale:
     # labels of many decades would overlap
     if len(ticks) > 6:
         ticks = [mark for mark in ticks if math.log10(mark) == round(math.log10(mark))]
-    labels = tuple(written([tick])[0] for tick in ticks)
+    labels = tuple(write_ticks([tick])[0] for tick in ticks)
     return Scale(low=low, high=high, ticks=tuple(ticks), labels=labels, is_logarithmic=True)
 
 
-def written(ticks: Sequence[float]) -> list[str]:
+def write_ticks(ticks: Sequence[float]) -> list[str]:
     """Writes values in one form, as short as distinguishes them: 0.5, 2,000, 40k, 1.5M, 5e-05."""
     largest = max(map(abs, ticks))
     for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):

@@ -95,7 +95,7 @@ def is_ascii_only(console: Console) -> bool:
     return not console.encoding.lower().startswith("utf")
 
 
-def shown(text: str, *, is_ascii: bool) -> str:
+def show_text(text: str, *, is_ascii: bool) -> str:
     """A text as the terminal can show it, with control characters written out."""
     text = visible(text)
     if is_ascii:
@@ -106,11 +106,11 @@ def shown(text: str, *, is_ascii: bool) -> str:
 
 def readable(text: str, room: Room, width: int | None = None) -> str:
     """A text as a terminal can show it, cut to a number of cells."""
-    kept = shown(text, is_ascii=room.is_ascii)
+    kept = show_text(text, is_ascii=room.is_ascii)
     return kept if width is None else cut(kept, width, is_ascii=room.is_ascii)
 
 
-def isolated(text: str) -> str:
+def isolate_text(text: str) -> str:
     """A text with isolates around it if it runs from right to left; they take no cells."""
     if any(unicodedata.bidirectional(character) in RIGHT_TO_LEFT for character in text):
         return f"{ISOLATE}{text}{END_OF_ISOLATE}"
@@ -135,12 +135,12 @@ def width_of(text: str) -> int:
 
 def left_aligned(text: str, width: int) -> str:
     kept = cut(text, width)
-    return isolated(kept) + " " * (width - cell_len(kept))
+    return isolate_text(kept) + " " * (width - cell_len(kept))
 
 
 def right_aligned(text: str, width: int) -> str:
     kept = cut(text, width)
-    return " " * (width - cell_len(kept)) + isolated(kept)
+    return " " * (width - cell_len(kept)) + isolate_text(kept)
 
 
 def sentence_lines(console: Console, sentences: Sequence[tuple[str, str]]) -> Grid:
@@ -150,7 +150,7 @@ def sentence_lines(console: Console, sentences: Sequence[tuple[str, str]]) -> Gr
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, sentence in sentences:
-        grid.add_row(Line(name), Line(isolated(shown(sentence, is_ascii=is_ascii))))
+        grid.add_row(Line(name), Line(isolate_text(show_text(sentence, is_ascii=is_ascii))))
     return grid
 
 
@@ -342,7 +342,9 @@ def _style_text(block: Text, room: Room) -> RenderableType:
     pairs = ((span, "") if isinstance(span, str) else span for span in block.spans)
     for style, spans in groupby(pairs, key=itemgetter(1)):
         runs = ((prose(words, room), isinstance(words, Label)) for words, _ in spans)
-        line.append("".join(isolated(run) if is_label else run for run, is_label in runs), style)
+        line.append(
+            "".join(isolate_text(run) if is_label else run for run, is_label in runs), style
+        )
     if not block.wraps:
         line.no_wrap, line.overflow = True, "crop"
         return Group(line)  # a text that is printed by itself forgets that it does not wrap
@@ -352,7 +354,7 @@ def _style_text(block: Text, room: Room) -> RenderableType:
 def prose(words: str, room: Room) -> str:
     """A text of ours, with formulas and maybe several lines, as the terminal can show it."""
     signs = words.translate(ASCII_SIGNS) if room.is_ascii else words
-    return "\n".join(shown(line, is_ascii=room.is_ascii) for line in signs.split("\n"))
+    return "\n".join(show_text(line, is_ascii=room.is_ascii) for line in signs.split("\n"))
 
 
 def _facts(block: Facts, room: Room) -> Grid:
@@ -415,7 +417,7 @@ def _columns(table: Table, room: Room) -> Iterator[Column]:
     for place, (head, *cells) in enumerate(zip(table.head, *table.rows, strict=True)):
         is_label = place in table.labels
         yield Column(
-            shown(head, is_ascii=room.is_ascii),
+            show_text(head, is_ascii=room.is_ascii),
             [_cell(cell, room, is_label=is_label) for cell in cells],
             is_label=is_label,
             at_left=place in table.texts,
@@ -425,7 +427,7 @@ def _columns(table: Table, room: Room) -> Iterator[Column]:
 def _table(table: Table, room: Room) -> Iterator[Line]:
     """The lines of a table, with its title, note and remark."""
     if table.title:
-        yield Line(shown(table.title, is_ascii=room.is_ascii), "bold")
+        yield Line(show_text(table.title, is_ascii=room.is_ascii), "bold")
     yield from table_lines(
         list(_columns(table, room)),
         room.width,
@@ -437,7 +439,7 @@ def _table(table: Table, room: Room) -> Iterator[Line]:
     if table.note:  # not wrapped, to be copied
         yield Line(table.note, "dim", no_wrap=True, overflow="ignore")
     if table.remark:
-        yield Line(shown(table.remark, is_ascii=room.is_ascii))
+        yield Line(show_text(table.remark, is_ascii=room.is_ascii))
 
 
 def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
@@ -445,14 +447,16 @@ def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
         line = _style_text(cell, room)
         assert isinstance(line, Line)  # noqa: S101 - no cell is indented
         return line
-    words = shown(plain_text(cell), is_ascii=room.is_ascii)
+    words = show_text(plain_text(cell), is_ascii=room.is_ascii)
     is_best = isinstance(cell, Cell) and cell.is_best
     return Line(words, "bold") if is_best and not is_label else words
 
 
 def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
     """Draws a map, a line a row; columns that do not fit are counted."""
-    rows, keys = ([shown(words, is_ascii=room.is_ascii) for words in side] for side in block.labels)
+    rows, keys = (
+        [show_text(words, is_ascii=room.is_ascii) for words in side] for side in block.labels
+    )
     n_hidden = 0 if most_rows is None else max(0, len(rows) - most_rows)
     rows = rows[: len(rows) - n_hidden]
     label_width = min(max(map(cell_len, rows)), max(8, room.width // 4))
@@ -464,7 +468,7 @@ def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
         n_shown = min(len(keys), left // NARROWEST)
         width = max(NARROWEST, min(WIDEST, left // n_shown, max(map(cell_len, keys)) + 1))
     if width == NARROWEST:  # of three cells none is spent on the sign of a space
-        keys = [key.lstrip(shown(SPACE_LABEL, is_ascii=room.is_ascii)) or key for key in keys]
+        keys = [key.lstrip(show_text(SPACE_LABEL, is_ascii=room.is_ascii)) or key for key in keys]
     header = Line(" " * (label_width + 2))
     for key in keys[:n_shown]:
         label = cut(key, width - 1, is_ascii=room.is_ascii)

@@ -22,7 +22,7 @@ class TextStream:
 
     def add(self, lines: Iterable[str]) -> list[list[int]]:
         """Adds lines, each with its line end; returns the blocks that are full."""
-        ids = [*self._left, *self._side.encode_phrases([joined(lines)])[0]]
+        ids = [*self._left, *self._side.encode_phrases([join_lines(lines)])[0]]
         n_blocks = len(ids) // self._length
         self._left = ids[n_blocks * self._length :]
         starts = range(0, n_blocks * self._length, self._length)
@@ -33,5 +33,5 @@ class TextStream:
         return self._left if len(self._left) >= SHORTEST_BLOCK else []
 
 
-def joined(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)

@@ -79,7 +79,7 @@ class Dialect:
         is_open = self.quote and match["plain"].lstrip(" ").startswith(self.quote)
         return Cell(*match.span("plain"), False, "open" if is_open else "", match.end())
 
-    def decoded(self, raw: str, *, is_quoted: bool) -> str:
+    def decode_cell(self, raw: str, *, is_quoted: bool) -> str:
         """Reads the text of a cell."""
         twice = rf"|{self.quote}(?={self.quote})" if is_quoted else ""
         if self.escapes:
@@ -96,7 +96,7 @@ class Dialect:
             return text.replace("\\", r"\\").replace(self.quote, "\\" + self.quote)
         return text.replace(self.quote, self.quote * 2)
 
-    def written(self, text: str, before: str = "") -> str:
+    def write_cell(self, text: str, before: str = "") -> str:
         """Writes a cell that was without quotes; it gets some if the text needs them."""
         if not self.quote:
             return re.sub(rf"[{re.escape(self.delimiter)}\r\n]", " ", text)
@@ -124,7 +124,7 @@ def header_of(
     most, place = 0, start
     for number, cells in enumerate(islice(dialect.records(text, start), HEADER_RECORDS)):
         raw = ((text[cell.start : cell.end], cell.is_quoted) for cell in cells)
-        texts = [in_one_line(dialect.decoded(cell, is_quoted=quoted)) for cell, quoted in raw]
+        texts = [in_one_line(dialect.decode_cell(cell, is_quoted=quoted)) for cell, quoted in raw]
         n_texts = sum(map(bool, texts))
         if n_texts > most and names <= set(texts):
             return place, number

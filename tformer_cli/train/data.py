@@ -67,9 +67,9 @@ def named_inputs(recipe: Recipe) -> list[NamedPath]:
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
-    """Adds to a recipe what its kind and its training data decide; see `Training.completed`."""
+    """Adds what its kind and training data decide to a recipe; see `Training.complete_recipe`."""
     check_files(recipe)
-    return training_of(recipe).completed(recipe, progress)
+    return training_of(recipe).complete_recipe(recipe, progress)
 
 
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:

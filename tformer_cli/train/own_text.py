@@ -59,14 +59,14 @@ LARGEST = MIB
 class OwnText:
     """A user's parallel text, and how it is recognized when the command is repeated."""
 
-    given: GivenData
+    inputs: GivenData
     size: CorpusSize
     header: tuple[str, ...]
     """Comments at the top of the chosen recipe; they hold the hashes of the files."""
 
     @property
     def files(self) -> str:
-        corpus = self.given.data.train[0]
+        corpus = self.inputs.data.train[0]
         return f"{corpus.source}, {corpus.target}" if corpus.source else corpus.tsv
 
     @property
@@ -142,7 +142,7 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))
     n_bytes = source_bytes if n_labels else target_bytes
     size = CorpusSize(n_pairs=n_pairs, target_bytes=n_bytes, n_labels=n_labels)
-    return OwnText(given=given, size=size, header=header)
+    return OwnText(inputs=given, size=size, header=header)
 
 
 def choose_recipe(
@@ -159,7 +159,7 @@ def choose_recipe(
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
-    begun = None if fresh or not any(map(has_run, runs)) else _begun(own, run)
+    begun = None if fresh or not any(map(has_run, runs)) else _read_begun_recipe(own, run)
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
         raise _another_file(run / CHOSEN)
@@ -233,14 +233,14 @@ def write_own_text(
 
 def test_corpus(own: OwnText, run: Path) -> CorpusConfig:
     """The test set of a run, with whole paths."""
-    corpus = own.given.data.train[0]
+    corpus = own.inputs.data.train[0]
     names = [str(run / DATA / name) for name in set_names(corpus)["test"]]
     if corpus.source:
         return CorpusConfig(source=names[0], target=names[1])
     return CorpusConfig(tsv=names[0])
 
 
-def _begun(own: OwnText, run: Path) -> str:
+def _read_begun_recipe(own: OwnText, run: Path) -> str:
     """The recipe of a run that has begun on these files."""
     text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
     if not text:
@@ -269,7 +269,7 @@ def _another_file(path: Path) -> UsageError:
 
 def _data(own: OwnText, run: Path) -> list[Choice]:
     """Choices of `[data]`: the sets, and the languages that the files are named for."""
-    data, names = own.given.data, set_names(own.given.data.train[0])
+    data, names = own.inputs.data, set_names(own.inputs.data.train[0])
     languages = [
         Choice(key=f"data.{side}_language", value=code, why=f"the ending of {plain_name(file)}")
         for side, code, file in (
@@ -300,7 +300,12 @@ def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[Split
         for n_pairs in (most, max(LEAST_HELD_OUT, most // 4)):
             with suppress(TooFewApartError):
                 report = split_data(
-                    own.given, output, n_valid=n_pairs, n_test=n_pairs, near=near, progress=progress
+                    own.inputs,
+                    output,
+                    n_valid=n_pairs,
+                    n_test=n_pairs,
+                    near=near,
+                    progress=progress,
                 )
                 return report, near
     raise DataError(

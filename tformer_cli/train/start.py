@@ -176,13 +176,13 @@ def _keep_start_of_zeros(matrix: "Tensor") -> None:
 
     # Marian's translations start from zeros; a model that learns another start can no longer be
     # exported to it. The row is looked at in every step, for weights may be loaded later.
-    def kept(gradient: "Tensor") -> "Tensor":
+    def mask_gradient(gradient: "Tensor") -> "Tensor":
         gradient = gradient.clone()
         gradient[BOS_ID] *= matrix[BOS_ID].any()
         return gradient
 
     if matrix.requires_grad:
-        matrix.register_hook(kept)  # type: ignore[no-untyped-call]  # as torch has it
+        matrix.register_hook(mask_gradient)  # type: ignore[no-untyped-call]  # as torch has it
 
 
 def start_tokenizer(recipe: Recipe) -> Tokenizer:

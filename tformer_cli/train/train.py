@@ -37,7 +37,7 @@ from tformer_cli.errors import (
     UsageError,
 )
 from tformer_cli.files.atomic import (
-    locked,
+    lock_directory,
     make_directory,
     remove_leftovers,
     remove_tree,
@@ -87,7 +87,7 @@ from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
 from tformer_cli.trainer.hardware import training_device, use_kernels
 from tformer_cli.trainer.processes.group import Processes
-from tformer_cli.trainer.processes.launch import Launch, launched, one_error_per_node
+from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
 from tformer_cli.trainer.processes.signals import stop_requests
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 from tformer_cli.trainer.resuming.saving import check_data
@@ -174,7 +174,7 @@ def train(
         Interrupted: on SIGINT or SIGTERM; the state is saved.
         AnotherProcessFailed: if another process has, and has said why.
     """
-    launch = launched()
+    launch = read_launch()
     with one_error_per_node():
         check_start(recipe)
         check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], named_inputs(recipe))
@@ -270,9 +270,9 @@ def _together(
     if launch.world_size == 1:
         return nullcontext(Processes())
     # torch's collectives take long to load, and most runs have one process
-    from tformer_cli.trainer.processes.distributed import joined
+    from tformer_cli.trainer.processes.distributed import join_processes
 
-    return joined(launch, place, shards_optimizer=recipe.training.shard_optimizer)
+    return join_processes(launch, place, shards_optimizer=recipe.training.shard_optimizer)
 
 
 @contextmanager
@@ -280,7 +280,9 @@ def _run_directory(run: Path) -> Iterator[None]:
     """Holds the run directory; one made here goes again if no run comes to be in it."""
     is_new = not run.exists()
     make_directory(run)
-    with locked(run):  # another one that began at the same moment may hold it: then it is theirs
+    with lock_directory(
+        run
+    ):  # another one that began at the same moment may hold it: then it is theirs
         try:
             if has_run(run):  # else what is there is somebody else's
                 remove_leftovers(run)
@@ -322,11 +324,11 @@ def prepare(
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
     given, tell = recipe, progress
-    recipe = processes.prepared(lambda: completed_recipe(given, tell))
+    recipe = processes.prepare_once(lambda: completed_recipe(given, tell))
     text, remarks = processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh))
     tokenizer = parse_tokenizer(text)
     sides = training.sides(tokenizer, recipe.task.labels)
-    valid, corpora = processes.prepared(
+    valid, corpora = processes.prepare_once(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
     fingerprints = _same_fingerprints(processes, corpora, valid)

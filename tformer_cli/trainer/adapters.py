@@ -39,7 +39,7 @@ class MergedAdapters:
         self._merged: list[nn.Parameter] = []
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def merge_adapters(self) -> Iterator[None]:
         """Adds the present adapters to the matrices, and takes them apart again at the end."""
         if not self._merged:
             self._merged = [

@@ -136,7 +136,7 @@ class BestModelPublisher:
         if self._validator is None:
             return None
         try:
-            with self._adapters.entered():
+            with self._adapters.merge_adapters():
                 record = self._validator.validate(
                     self._model, sample=len(state.validations), before_batch=stop.check
                 )
@@ -154,10 +154,10 @@ def _known_scores(state: TrainingState, step: int) -> dict[str, float]:
 
 
 def _beats(
-    scores: Mapping[str, float], others: Mapping[str, float], config: ValidationConfig
+    scores: Mapping[str, float], best: Mapping[str, float], config: ValidationConfig
 ) -> bool:
     """Returns whether scores are truly better than others by the metric that counts."""
-    difference = scores[config.metric] - others[config.metric]
+    difference = scores[config.metric] - best[config.metric]
     return difference > 0.0 if config.higher_is_better else difference < 0.0
 
 

@@ -8,7 +8,7 @@ import torch
 from tformer_cli.errors import UsageError
 from tformer_cli.model.base import Model
 from tformer_cli.model.stacks import Layer
-from tformer_cli.runtime import check_threads, has_fast, prepared, resolve_device
+from tformer_cli.runtime import check_threads, has_fast, prepare_device, resolve_device
 from tformer_cli.trainer.processes.launch import Launch
 
 
@@ -63,7 +63,7 @@ def _own_gpu(name: str, launch: Launch) -> torch.device:
             f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start "
             "one per GPU, or use cpu"
         )
-    return prepared(torch.device("cuda", launch.local_rank))
+    return prepare_device(torch.device("cuda", launch.local_rank))
 
 
 def compile_layers(model: Model) -> None:
@@ -76,7 +76,7 @@ def compile_layers(model: Model) -> None:
     warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor\.compile_fx")
 
 
-def uncompiled(model: Model) -> AbstractContextManager[object]:
+def disable_compiling(model: Model) -> AbstractContextManager[object]:
     """Makes the context in which compiled layers compute as others do."""
     # Without gradients they would be compiled once more, for a few passes.
     if all(layer._compiled_call_impl is None for layer in _layers(model)):

@@ -181,7 +181,7 @@ class _Uniform(NamedTuple):
         target = 1.0 - label_smoothing + rest
         return -(torch.xlogy(target, target) + (self.n_tokens - 1) * torch.xlogy(rest, rest))
 
-    def smoothed(
+    def smooth_loss(
         self, label_smoothing: float, likelihood: Tensor, evenly: Tensor, n: int
     ) -> Tensor:
         """Mixes the loss of n tokens with their mean -ln p over the vocabulary, less H(q)."""
@@ -249,7 +249,7 @@ class _ProjectedLoss(torch.autograd.Function):
         smoothed = likelihood
         if label_smoothing:
             evenly = normalizer - sum_hidden @ uniform.row - n_tokens * uniform.bias
-            smoothed = uniform.smoothed(label_smoothing, likelihood, evenly, n_tokens)
+            smoothed = uniform.smooth_loss(label_smoothing, likelihood, evenly, n_tokens)
         return smoothed + disagreement, likelihood
 
     @staticmethod

@@ -16,7 +16,7 @@ from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.trainer.events import ValidationReport
 from tformer_cli.trainer.gradients import batch_loss
-from tformer_cli.trainer.hardware import uncompiled
+from tformer_cli.trainer.hardware import disable_compiling
 from tformer_cli.wording import is_blank
 
 _TOKENS_PER_BATCH = 4096
@@ -78,7 +78,11 @@ class Validator:
         start, was_training = time.monotonic(), model.training
         model.eval()
         try:
-            with torch.inference_mode(), autocast(self.device, self.precision), uncompiled(model):
+            with (
+                torch.inference_mode(),
+                autocast(self.device, self.precision),
+                disable_compiling(model),
+            ):
                 scored = self.score(model, sample, before_batch or (lambda: None))
         finally:
             model.train(was_training)

@@ -47,7 +47,7 @@ def endless_random_batches(job, n_pairs):
             yield _collate([sources[i] for i in group], [targets[i] for i in group])
 
 
-def padded(rows):
+def pad_rows(rows):
     """(B, longest) ids."""
     width = max(map(len, rows))
     return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
@@ -68,8 +68,8 @@ def _groups(order, sources, targets, budget):
 
 def _collate(sources, targets):
     return Batch(
-        source=padded([[*ids, EOS] for ids in sources]),
-        target_input=padded([[BOS, *ids] for ids in targets]),
-        target_output=padded([[*ids, EOS] for ids in targets]),
+        source=pad_rows([[*ids, EOS] for ids in sources]),
+        target_input=pad_rows([[BOS, *ids] for ids in targets]),
+        target_output=pad_rows([[*ids, EOS] for ids in targets]),
         n_target_tokens=sum(map(len, targets)) + len(targets),
     )

@@ -111,5 +111,5 @@ def with_counts(texts):
 
 if __name__ == "__main__":
     given = read_job()
-    engines = {one.__name__: one for one in (tformer, ctranslate2, marian, bergamot)}
+    engines = {engine.__name__: engine for engine in (tformer, ctranslate2, marian, bergamot)}
     measure(given, *engines[given.options["engine"]](given))

@@ -33,7 +33,7 @@ def main():
     measure(job, lambda: translator(tokenizer, search, is_hf), versions, is_load_timed=False)
 
 
-def padded(rows):
+def pad_rows(rows):
     return pad_sequence(list(rows), batch_first=True, padding_value=PAD_ID)
 
 
@@ -41,7 +41,9 @@ def padded(rows):
 def check_equal(directory, file, log_probabilities):
     """Compares log-probabilities on real sentences, each with itself as its translation."""
     lines = file.read_text(encoding="utf-8").split("\n")[:8]
-    source = padded(torch.tensor([*ids, EOS_ID]) for ids in directory.tokenizer.encode_batch(lines))
+    source = pad_rows(
+        torch.tensor([*ids, EOS_ID]) for ids in directory.tokenizer.encode_batch(lines)
+    )
     target = torch.cat((torch.full_like(source[:, :1], BOS_ID), source[:, :-1]), dim=1)
     mask = source != PAD_ID
     expected = directory.model(source, mask, target).log_softmax(-1)[mask]
@@ -72,7 +74,7 @@ def translator(tokenizer, search, is_hf):
     return translate
 
 
-def said(ids):
+def pieces_of(ids):
     """Without special tokens."""
     return [token for token in ids if token > EOS_ID]
 
@@ -87,7 +89,7 @@ def hugging_face(directory, job):
         return model(input_ids=source, **given).logits.log_softmax(-1)
 
     def search(rows):
-        source = padded(rows)
+        source = pad_rows(rows)
         output = model.generate(
             input_ids=source,
             attention_mask=(source != PAD_ID).long(),
@@ -96,7 +98,7 @@ def hugging_face(directory, job):
             do_sample=False,
             max_new_tokens=job.max_length + 1,  # the end of sentence counts here
         )
-        return map(said, output.tolist())
+        return map(pieces_of, output.tolist())
 
     return log_probabilities, search
 
@@ -167,9 +169,9 @@ def eole(directory, job):
         return model.generator(hidden).log_softmax(-1)
 
     def search(rows):
-        batch = {"src": padded(rows), "srclen": torch.tensor(list(map(len, rows)))}
+        batch = {"src": pad_rows(rows), "srclen": torch.tensor(list(map(len, rows)))}
         predictions = engine.predict_batch(batch, attn_debug=False)["predictions"]
-        return [said(one[0].tolist()) for one in predictions]
+        return [pieces_of(hypotheses[0].tolist()) for hypotheses in predictions]
 
     return log_probabilities, search
 

@@ -25,11 +25,11 @@ LABELS = ("ant", "bee", "cat", "dog", "eel")
 def images(tmp_path):
     """The directory of a random model of images."""
     torch.manual_seed(3)
-    saved(tmp_path / "model", Classifier(config(), 260))
+    save_model(tmp_path / "model", Classifier(config(), 260))
     return tmp_path / "model"
 
 
-def saved(path, model):
+def save_model(path, model):
     save_model_directory(
         path,
         model.state_dict(),
@@ -152,7 +152,7 @@ def test_a_pooling_that_the_model_has_not_is_refused(tmp_path):
     torch.manual_seed(3)
     model = Classifier(config(class_token=False, pooling="mean"), 260)
     path = tmp_path / "model2"
-    saved(path, model)
+    save_model(path, model)
     for pooling in ("first", "first-and-mean"):
         message = f"MODEL has no class token for {pooling}; give mean"
         refused("embed", path, "0 " * 288, "--pooling", pooling, "-q", says=message)

@@ -20,7 +20,7 @@ N = 60
 output_of, record_of, refused, run = under("data", "output_of", "record_of", "refused", "run")
 
 
-def made(n_pairs, seed=1):
+def make_pairs(n_pairs, seed=1):
     return [(pair.source, pair.target) for _, pair in generate_corpus(n_pairs, seed)][:n_pairs]
 
 
@@ -28,7 +28,7 @@ def made(n_pairs, seed=1):
 def noisy(tmp_path, monkeypatch):
     """A corpus with damage in lines 11 to 15."""
     monkeypatch.chdir(tmp_path)
-    pairs = made(N)
+    pairs = make_pairs(N)
     pairs[10] = ("", pairs[10][1])
     pairs[11] = (f"<p>{pairs[11][0]}</p>", pairs[11][1])
     pairs[12] = (pairs[0][0].upper(), pairs[0][1])
@@ -217,7 +217,7 @@ def test_held_out_sentences_of_either_side_are_dropped(noisy, tmp_path):
 
 def test_split_shares_no_sentence_and_loses_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pairs = [pair for pair in made(300, seed=4) for _ in range(1)]
+    pairs = [pair for pair in make_pairs(300, seed=4) for _ in range(1)]
     pairs += [(s.upper(), f"{t} autre") for s, t in pairs[:150]]
     write("a.en", [s for s, _ in pairs])
     write("a.fr", [t for _, t in pairs])
@@ -475,7 +475,7 @@ REVIEWS = [
 ]
 
 
-def checked(*args):
+def check_pairs(*args):
     report = record_of("check", *args, "--format", "json")
     found = {check["check"]: [e["line"] for e in check["examples"]] for check in report["checks"]}
     return report, {name: lines for name, lines in found.items() if lines}
@@ -499,9 +499,9 @@ def test_scores_of_models_and_a_detector_judge_pairs(noisy, tmp_path):
     write("a.fr", [*lines[:30], foreign, *lines[31:]])
     options = ["--scores", "scores", "--worst-share", "0.02", "--detect-languages"]
     wanted = ["--only", "score,language"]
-    _, found = checked("a.en", "a.fr", *options, *wanted)
+    _, found = check_pairs("a.en", "a.fr", *options, *wanted)
     assert found == {"score": [20], "language": [31]}
-    assert "language" not in checked("a.en", "a.fr", "--only", "language")[1]
+    assert "language" not in check_pairs("a.en", "a.fr", "--only", "language")[1]
     output_of("clean", "a.en", "a.fr", *options, *wanted, "-o", "c")
     assert len(read(tmp_path / "c/a.en")) == N - 2
 
@@ -511,7 +511,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     write("r.tsv", REVIEWS)
     write("held.tsv", ["we will come again\tbad", "Another.\tgood"])
     arguments = ["r.tsv", "--label-field", "2", "--source-language", "en", "--held-out", "held.tsv"]
-    report, found = checked(*arguments)
+    report, found = check_pairs(*arguments)
     assert found == OF_REVIEWS
     assert (report["kind"], report["languages"], report["dropped"]) == ("labeled", ["en", ""], 5)
     assert report["checks"][1]["examples"][0] == {
@@ -542,12 +542,12 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     write("held.txt", ["we will come again"])
     expected = {**OF_REVIEWS, "duplicate": [2, 3]}
     del expected["other-label"]
-    report, found = checked("t.en", "--held-out", "held.txt")
+    report, found = check_pairs("t.en", "--held-out", "held.txt")
     assert found == expected
     assert (report["kind"], report["languages"]) == ("texts", ["", "en"])
     write("t.jsonl", [json.dumps({"text": text, "n": n}) for n, text in enumerate(texts)])
     fields = ["t.jsonl", "--text-field", "text", "--source-language", "en"]
-    report, found = checked(*fields, "--held-out", "held.txt")
+    report, found = check_pairs(*fields, "--held-out", "held.txt")
     assert found == expected
     rest = "--text-field text --held-out held.txt --source-language en -o cleaned"
     assert report["commands"] == [f"tformer data clean t.jsonl {rest}"]
@@ -576,7 +576,7 @@ def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, k
     )
     (tmp_path / "r.toml").write_text(recipe)
     expected = {name: n for name, n in found.items() if kind == "classify" or name[:2] != "ot"}
-    assert checked("r.toml")[1] == expected
+    assert check_pairs("r.toml")[1] == expected
     if kind == "language-model":
         (tmp_path / "r.toml").write_text(recipe.replace("[data]", '[data]\ntext = "stream"'))
         message = 'error: r.toml: data.text is "stream", a text whose lines are no ex'
@@ -693,7 +693,7 @@ def test_the_command_that_mends_drops_what_was_found(noisy, tmp_path):
 
 def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pairs = made(N)
+    pairs = make_pairs(N)
     lines = [json.dumps({"id": n, "source": a, "target": b}) for n, (a, b) in enumerate(pairs)]
     lines[4], lines[7] = '{"id": 4, "source": null, "target": "x"}', "{"
     write("t.jsonl", lines)
@@ -722,13 +722,13 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
 
 
 def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_path):
-    def scored(pairs):
+    def score_lines(pairs):
         return [json.dumps({"source": a, "target": b, "token_log_probabilities": [-0.5, -1.5]})
                 for a, b in pairs]  # fmt: skip
 
-    write("to", scored(noisy))
-    write("back", scored([pair[::-1] for pair in noisy]))
-    write("other", scored(reversed(noisy)))
+    write("to", score_lines(noisy))
+    write("back", score_lines([pair[::-1] for pair in noisy]))
+    write("other", score_lines(reversed(noisy)))
     write("bare", ["-1.0"] * N)
     check = ["check", "a.en", "a.fr", "--only", "empty"]
     assert run(*check, "--scores", "to", "--scores", "back").stderr == ""

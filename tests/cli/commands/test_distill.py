@@ -93,7 +93,7 @@ def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
     write_lines(tmp_path / "train.en", lines)
     write_lines(tmp_path / "train.de", TARGETS * 300)
 
-    def started(out):
+    def start_distilling(out):
         command = [
             sys.executable, "-m", "tformer_cli", "distill", str(recipe), "-o", str(out), "-q",
         ]  # fmt: skip
@@ -101,21 +101,21 @@ def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
             [*command, "--threads", "1", *more], stdout=subprocess.DEVNULL, start_new_session=True
         )
 
-    def made(out):
+    def read_outputs(out):
         names = ("translations/train-0.jsonl", "corpora/train-0.jsonl", "corpora/selection.json",
                  "student/model.safetensors", "student/shortlist.safetensors",
                  "int8/model.safetensors")  # fmt: skip
         return [(Path(out) / name).read_bytes() for name in names]
 
     begin = time.monotonic()
-    assert started(tmp_path / "whole").wait() == 0
+    assert start_distilling(tmp_path / "whole").wait() == 0
     seconds = time.monotonic() - begin
     draw, n_killed = random.Random(5), 0
     for number in range(4):
         out = tmp_path / f"killed-{number}"
         status = None
         while status != 0:
-            process = started(out)
+            process = start_distilling(out)
             try:
                 status = process.wait(timeout=draw.uniform(0.2, 0.7) * seconds)
                 assert status == 0
@@ -123,6 +123,6 @@ def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 n_killed += 1
-        assert made(out) == made(tmp_path / "whole")
+        assert read_outputs(out) == read_outputs(tmp_path / "whole")
         assert not [path for path in out.rglob("*") if ".part" in path.name]
     assert n_killed >= 4

@@ -61,7 +61,7 @@ def test_lines_stay_lines(model, page, tmp_path):
 def test_what_is_protected_is_copied(model, tmp_path):
     line = f"{LINES[0]} {{name}} https://example.org/a 😀"
     done = run("translate", model, line, "--protect", "-q")
-    assert all(one in done.stdout for one in ("{name}", "https://example.org/a", "😀"))
+    assert all(text in done.stdout for text in ("{name}", "https://example.org/a", "😀"))
     assert done.stdout.count("\n") == 1
     page = f"<p>{line}</p>".encode()
     told = run("translate", model, "--document", "html", stdin=page)
@@ -222,7 +222,7 @@ def test_endings_that_fit(name, written, format_, model, tmp_path):
     assert (done.exit_code, (tmp_path / written).exists()) == (0, True), done.stderr
 
 
-def zipped(path, files):
+def zip_files(path, files):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
@@ -244,7 +244,7 @@ def documents(folder):
     word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
     types = "http://schemas.openxmlformats.org/package/2006/content-types"
-    zipped(
+    zip_files(
         folder / "a.docx",
         {
             "[Content_Types].xml": f'<Types xmlns="{types}"><Override PartName="/word/document.xml"'

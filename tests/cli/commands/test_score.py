@@ -48,10 +48,10 @@ def test_features_of_an_n_best_list_may_be_missing(model, files):
 def test_a_separator_in_a_text_is_part_of_it_or_refused(model, files):
     options = ("score", model, "--source", files[0], "--n-best-file", "-", "--quiet")
 
-    def scored(text, rest):
+    def score_line(text, rest):
         return run(*options, stdin=f"0 ||| {text} ||| {rest}\n")
 
-    expected = scored("the | | | street", "lm= -1 2 tm: 3 ||| -1 ||| 0-0 1-1=2")
+    expected = score_line("the | | | street", "lm= -1 2 tm: 3 ||| -1 ||| 0-0 1-1=2")
     assert expected.stdout.startswith("0 ||| the | | | street ||| lm= -1 2 tm: 3 Forced")
     text = "the ||| street"
     target = files[1].with_name("one.txt")
@@ -60,10 +60,10 @@ def test_a_separator_in_a_text_is_part_of_it_or_refused(model, files):
     source.write_text(f"{SOURCE[0]}\n")
     forced = lines_of("score", model, "-i", source, "--target-file", target, "-q")[0]
     for rest in ("lm= -1 ||| -1", "lm= -1 ||| -1e-5 ||| 0-0"):
-        found = scored(text, rest).stdout
+        found = score_line(text, rest).stdout
         assert found.startswith(f"0 ||| the | | | street ||| lm= -1 ForcedLogProbability= {forced}")
     for rest in ("street ||| -1", "street", "lm= -1"):  # where two readings are as likely
-        done = scored(text, rest) if rest != "street" else scored("the", rest)
+        done = score_line(text, rest) if rest != "street" else score_line("the", rest)
         assert (done.exit_code, done.stdout) == (2, ""), rest
         assert "-, line 1: is not a line of an n-best list" in done.stderr
 

@@ -41,13 +41,13 @@ def pairs(words):
     known = list(dict(zip(found, SOURCES, strict=True)).items())  # a line for each translation
     assert len(known) > 50
 
-    def drawn():
+    def draw_pairs():
         for number in count():
             place = (number * 2_654_435_761 >> 7) % len(known)  # Knuth's multiplicative hash
             translation, source = known[place]
             yield f"{source}\n".encode(), f"{translation}\n".encode()
 
-    return drawn
+    return draw_pairs
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tests.recipes import tiny_translator
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
-from tformer_cli.files.atomic import locked
+from tformer_cli.files.atomic import lock_directory
 from tformer_cli.trainer.processes.launch import Group
 
 
@@ -158,7 +158,7 @@ def test_fresh_needs_yes_in_a_pipe_and_then_starts_over(recipe, run):
 
 def test_two_trainings_in_one_directory_are_refused(recipe, run):
     run.mkdir()
-    with locked(run):
+    with lock_directory(run):
         done = train(recipe, run)
     assert done.exit_code == 2
     assert "another training process uses this directory" in done.stderr

@@ -160,19 +160,19 @@ def test_a_place_that_cannot_be_written_is_refused_before_choices_are_told(text,
 
 
 def test_overrides_decide_as_the_options_do(text, tmp_path):
-    def told(*options):
+    def messages_of(*options):
         made = tmp_path / f"run-{len([*tmp_path.iterdir()])}"
         done = run("train", *text, "-o", made, "--dry-run", "--device", "cpu", *options)
         assert done.exit_code == 0, done.stderr
         return done.stderr.replace(str(made), "").splitlines()
 
-    by_option = told("--max-steps", "10")
-    by_key = told("--set", "training.max_steps=10")
+    by_option = messages_of("--max-steps", "10")
+    by_key = messages_of("--set", "training.max_steps=10")
     assert [line for line in by_option if "max_steps = " not in line] == by_key
-    in_time = told("--set", "training.max_minutes=0.2")[-1]
+    in_time = messages_of("--set", "training.max_minutes=0.2")[-1]
     assert in_time.startswith("expect about 1 minute of training, the limit; ")
     for override in ("model.preset=small", 'model={preset="small"}'):
-        said = "\n".join(told("--max-steps", "1500", "--set", override))
+        said = "\n".join(messages_of("--max-steps", "1500", "--set", override))
         assert "model.preset" not in said
         assert "training.learning_rate = 0.006 best of those tried" in " ".join(said.split())
     assert "model.dropout" not in said  # the table of the user has taken the place of all of it
@@ -301,7 +301,7 @@ def test_a_table_of_pairs_is_split_too(text, tmp_path):
     ) == Counter(lines_of(table))
 
 
-def written(folder, sources, targets):
+def write_recipe(folder, sources, targets):
     (folder / "a.en").write_text("".join(f"{line}\n" for line in sources))
     (folder / "a.de").write_text("".join(f"{line}\n" for line in targets))
     own = read_own_text([str(folder / "a.en"), str(folder / "a.de")], folder / "run")
@@ -314,14 +314,14 @@ def written(folder, sources, targets):
 def test_text_of_near_copies_is_held_out_by_whole_sentences(tmp_path):
     frame = "the long and quite unremarkable sentence about the number {} in this corpus"
     sources = [frame.format(number) for number in range(300)]
-    report, is_near = written(tmp_path, sources, [source.upper() for source in sources])
+    report, is_near = write_recipe(tmp_path, sources, [source.upper() for source in sources])
     assert not is_near
     assert report.pairs == {"train": 276, "valid": 12, "test": 12}
 
 
 def test_text_of_one_sentence_cannot_be_held_out(tmp_path):
     with pytest.raises(DataError, match=r"a\.en, .*a\.de: nearly all sentences occur several"):
-        written(tmp_path, ["the same"] * 300, ["dasselbe"] * 300)
+        write_recipe(tmp_path, ["the same"] * 300, ["dasselbe"] * 300)
     assert not (tmp_path / "run").exists()
 
 

@@ -234,22 +234,22 @@ def test_markup_is_told_once(model, tmp_path):
 TYPED = b"A man sleeps.\nTwo dogs run in the snow.\nthe street\n"
 
 
-def typed(*arguments, stdin=TYPED):
+def run_typed(*arguments, stdin=TYPED):
     return commands.run(*arguments, stdin=stdin)
 
 
 def test_sampling_depends_on_the_seed_and_the_line_alone(model):
     options = ["--sampling", "--top-k", 20, "--temperature", 0.8]
-    expected = typed("translate", model, *options)
+    expected = run_typed("translate", model, *options)
     assert expected.exit_code == 0, expected.stderr
     for more in (["--buffer-lines", 1], ["--batch-tokens", 1], ["--n-best", 1]):
-        assert typed("translate", model, *options, *more).stdout == expected.stdout
-    assert typed("translate", model, *options, "--seed", 2).stdout != expected.stdout
+        assert run_typed("translate", model, *options, *more).stdout == expected.stdout
+    assert run_typed("translate", model, *options, "--seed", 2).stdout != expected.stdout
 
 
 def test_token_scores_and_flags_are_in_jsonl_on_request(model):
-    plain = typed("translate", model, "--format", "jsonl")
-    done = typed("translate", model, "--format", "jsonl", "--token-scores", "--flags")
+    plain = run_typed("translate", model, "--format", "jsonl")
+    done = run_typed("translate", model, "--format", "jsonl", "--token-scores", "--flags")
     for before, line in zip(plain.stdout.splitlines(), done.stdout.splitlines(), strict=True):
         record = json.loads(line)
         steps = record.pop("token_log_probabilities")
@@ -263,7 +263,7 @@ def test_a_target_prefix_comes_with_its_line(model):
     records = [{"source": "A man"}, {"source": "A man", "target_prefix": "Two dogs"}]
     stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
     options = ["--input-format", "jsonl", "--format", "jsonl"]
-    done = typed("translate", model, *options, stdin=stdin)
+    done = run_typed("translate", model, *options, stdin=stdin)
     results = [json.loads(line)["translation"] for line in done.stdout.splitlines()]
     assert not results[0].startswith("Two dogs")
     assert results[1].startswith("Two dogs")
@@ -271,7 +271,9 @@ def test_a_target_prefix_comes_with_its_line(model):
 
 def test_distinct_texts_and_risk_choose_among_the_candidates(model):
     options = ["--format", "jsonl", "--n-best", 3, "--distinct-texts"]
-    done = typed("translate", model, *options, "--sampling", "--risk", "chrf", "--candidates", 8)
+    done = run_typed(
+        "translate", model, *options, "--sampling", "--risk", "chrf", "--candidates", 8
+    )
     assert done.exit_code == 0, done.stderr
     for line in done.stdout.splitlines():
         texts = [h["translation"] for h in json.loads(line)["hypotheses"]]
@@ -289,7 +291,7 @@ def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_
     ]
     stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
     options = ["--input-format", "jsonl", "--format", "jsonl", "--max-length", 30]
-    done = typed("translate", model, *options, "--glossary", glossary, stdin=stdin)
+    done = run_typed("translate", model, *options, "--glossary", glossary, stdin=stdin)
     assert done.exit_code == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert not any("unsatisfied" in record for record in results), done.stdout
@@ -304,7 +306,9 @@ def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_
 
 def test_a_demand_on_a_blank_line_is_reported(model):
     stdin = json.dumps({"source": " ", "required": ["snow"], "banned": ["man"]}).encode()
-    done = typed("translate", model, "--input-format", "jsonl", "--format", "jsonl", stdin=stdin)
+    done = run_typed(
+        "translate", model, "--input-format", "jsonl", "--format", "jsonl", stdin=stdin
+    )
     record = json.loads(done.stdout)
     assert (record["translation"], record["unsatisfied"]) == ("", ["snow"])
 
@@ -313,15 +317,15 @@ def test_unsatisfied_demands_are_reported_with_their_line(model):
     record = {"source": "A man", "required": ["snow " * 20]}
     stdin = (json.dumps(record) + "\n").encode()
     options = ["--input-format", "jsonl", "--format", "jsonl"]
-    done = typed("translate", model, *options, stdin=stdin)
+    done = run_typed("translate", model, *options, stdin=stdin)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["unsatisfied"] == [("snow " * 20).strip()]
     assert "1 line without a required phrase" in done.stderr
 
 
 def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
-    expected = typed("translate", model)
-    done = typed("translate", model, "--ensemble", model, "--ensemble-weights", "2,1")
+    expected = run_typed("translate", model)
+    done = run_typed("translate", model, "--ensemble", model, "--ensemble-weights", "2,1")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == expected.stdout
 
@@ -329,7 +333,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
 NUMBERED = [f"A dog and {'a man ' * (i % 4)}sleeps." for i in range(10)]
 
 
-def translated(*arguments, **options):
+def invoke_translate(*arguments, **options):
     return CliRunner().invoke(app, ["translate", *map(str, arguments)], **options)
 
 
@@ -347,15 +351,17 @@ def test_other_texts_than_shards_are_refused(text):
 
 
 def test_joined_shards_are_the_whole(model, source):
-    whole = translated(model, "-i", source, "--format", "tsv").stdout
+    whole = invoke_translate(model, "-i", source, "--format", "tsv").stdout
     options = ("-i", source, "--format", "tsv", "--buffer-lines", 2)
-    parts = [translated(model, *options, "--shard", f"{index}/3").stdout for index in range(3)]
+    parts = [
+        invoke_translate(model, *options, "--shard", f"{index}/3").stdout for index in range(3)
+    ]
     assert "".join(parts) == whole
 
 
 def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
     options = ("-i", source, "--format", "jsonl", "--n-best", 2, "--buffer-lines", 3)
-    whole = translated(model, *options).stdout
+    whole = invoke_translate(model, *options).stdout
     output = tmp_path / "out.jsonl"
     from tformer_cli.search.translator import Translator
 
@@ -368,12 +374,12 @@ def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translate", failing)
-        assert translated(model, *options, "--resume", "-o", output).exit_code != 0
+        assert invoke_translate(model, *options, "--resume", "-o", output).exit_code != 0
     assert not output.exists()
-    other = translated(model, *options, "--beam-size", 2, "--resume", "-o", output)
+    other = invoke_translate(model, *options, "--beam-size", 2, "--resume", "-o", output)
     assert other.exit_code == 2
     assert "started with a different settings" in other.stderr
-    again = translated(model, *options, "--resume", "-o", output)
+    again = invoke_translate(model, *options, "--resume", "-o", output)
     assert again.exit_code == 0
     assert "lines done" in again.stderr
     assert output.read_text() == whole
@@ -383,13 +389,13 @@ def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
 def test_a_bad_line_of_a_shard_has_its_number_in_the_file(model, tmp_path):
     file = tmp_path / "in.jsonl"
     file.write_text('{"source": "A dog"}\n' * 3 + "no JSON\n")
-    result = translated(model, "-i", file, "--input-format", "jsonl", "--shard", "1/2")
+    result = invoke_translate(model, "-i", file, "--input-format", "jsonl", "--shard", "1/2")
     assert result.exit_code == 2
     assert "in.jsonl, line 4: " in result.stderr
 
 
 def test_resuming_needs_files(model):
-    result = translated(model, "--resume", input="a\n")
+    result = invoke_translate(model, "--resume", input="a\n")
     assert result.exit_code == 2
     assert "give --input and --output" in result.stderr
 

@@ -20,7 +20,7 @@ LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woma
 output_of, refused, run = under("translate-corpus", "output_of", "refused", "run")
 
 
-def joined(directory):
+def join_parts(directory):
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
 
@@ -44,7 +44,7 @@ def test_two_processes_write_what_translate_writes(model, text, expected, tmp_pa
     assert done.stdout == f"{output}\n"
     assert done.stderr.startswith("computing on cpu in float32\n")
     assert "100 lines in " in done.stderr
-    assert joined(output) == expected
+    assert join_parts(output) == expected
     again = run(model, text, "-o", output, "--lines-per-shard", 30, "--quiet", "--workers", 1)
     assert (again.exit_code, again.stdout, again.stderr) == (0, f"{output}\n", "")
 
@@ -54,7 +54,7 @@ def test_parts_are_those_of_translate(model, text, expected, tmp_path):
         output = tmp_path / f"out.{index}"
         options = ("--shard", f"{index}/2", "--workers", 1, "--quiet", "--device", "cpu")
         output_of(model, text, "-o", output, "--lines-per-shard", 30, *options)
-    parts = [joined(tmp_path / f"out.{index}") for index in range(2)]
+    parts = [join_parts(tmp_path / f"out.{index}") for index in range(2)]
     assert [part.count(b"\n") for part in parts] == [50, 50]
     assert b"".join(parts) == expected
 
@@ -103,7 +103,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
-def started(model, text, output, change):
+def start_command(model, text, output, change):
     """Starts the command with a change of how it hands out shards."""
     options = ["--lines-per-shard", "64", "--workers", "2", "--device", "cpu"]
     words = ["translate-corpus", str(model), str(text), "-o", str(output), *options]
@@ -121,20 +121,20 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
         return len(list(output.glob("part-*.txt")))
 
     # The program is killed: its workers end, too, and what is done stays
-    with started(model, text, output, HELD) as client:
+    with start_command(model, text, output, HELD) as client:
         wait_for(lambda: shards() >= 2)
         workers = children(client.pid)
         client.send_signal(signal.SIGKILL)
     wait_for(lambda: not any(map(is_alive, workers)))
     assert 2 <= shards() <= 4
     # A worker is killed: another takes its place
-    with started(model, text, output, KILLING) as client:
+    with start_command(model, text, output, KILLING) as client:
         stdout, stderr = client.communicate()
     assert client.returncode == 0, stderr
     assert stdout.decode() == f"{output}\n"
     assert b"1,500 lines done; resuming after them" in stderr
     assert b"ended (killed" in stderr
-    assert joined(output) == (tmp_path / "expected.txt").read_bytes()
+    assert join_parts(output) == (tmp_path / "expected.txt").read_bytes()
     manifest = json.loads((output / "manifest.json").read_text())
     assert len(list(output.iterdir())) == len(manifest["shards"]) + 1
 
@@ -143,7 +143,7 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
 def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, number, status):
     text, output = tmp_path / "in.txt", tmp_path / "out"
     text.write_text("".join(line + "\n" for line in LINES * 300))
-    with started(model, text, output, HELD) as client:
+    with start_command(model, text, output, HELD) as client:
         wait_for(lambda: list(output.glob("part-*.txt")))
         client.send_signal(number)
         stdout, stderr = client.communicate()

@@ -60,7 +60,7 @@ def test_files_take_their_format_from_their_name(model, other, tmp_path):
         assert (tmp_path / name).read_bytes().startswith(begin)
 
 
-def shown(diff, encoding="utf-8", width=80, **options):
+def show_diff(diff, encoding="utf-8", width=80, **options):
     options |= {"encoding": encoding, "width": width, "errors": "replace"}
     return drawn(lambda console: DiffView().text(console, diff, None), **options)
 
@@ -68,7 +68,7 @@ def shown(diff, encoding="utf-8", width=80, **options):
 @pytest.mark.parametrize(("encoding", "minus"), [("utf-8", "−"), ("ascii", "-")])
 def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
     diff = inspect_diff(model, other, ["Two dogs run in the snow."])
-    text = shown(diff, encoding, no_color=True)
+    text = show_diff(diff, encoding, no_color=True)
     change = diff.most_changed
     assert f"B:{change.second} {minus} A:{change.first}" in text
     rows = diff.difference(change).tolist()
@@ -85,8 +85,8 @@ def test_no_sentence_gives_orders_to_the_terminal(model):
         assert "<0x1B>[31mred<0x07>" in result.stdout
         assert not set(result.stdout) & {"\x1b", "\x07", "\u2028"}
     diff = inspect_diff(model, model, [text])  # shows pieces only, and a source loses controls
-    assert "31" in shown(diff, no_color=True)
-    assert not set(shown(diff, no_color=True)) & {"\x1b", "\x07", "\u2028"}
+    assert "31" in show_diff(diff, no_color=True)
+    assert not set(show_diff(diff, no_color=True)) & {"\x1b", "\x07", "\u2028"}
 
 
 def test_colors_say_the_same_as_the_signs(model, other):
@@ -101,11 +101,11 @@ def test_colors_say_the_same_as_the_signs(model, other):
 
 def test_a_narrow_terminal_counts_the_rows_it_omits(model, other):
     diff = inspect_diff(model, other, ["Two dogs run in the snow."])
-    narrow = shown(diff, width=40, no_color=True)
+    narrow = show_diff(diff, width=40, no_color=True)
     keys = diff.difference(diff.most_changed).shape[1]
     if keys > 6:
         assert "more columns" in narrow
-    assert "more columns" not in shown(diff, width=200, no_color=True)
+    assert "more columns" not in show_diff(diff, width=200, no_color=True)
 
 
 def test_conditions_that_no_head_meets_are_a_warning(model, other):

@@ -58,7 +58,7 @@ def test_text_without_colors_goes_to_a_file(model, tmp_path):
     assert "\x1b" not in text
 
 
-def shown(record, method="alti", width=80, encoding="utf-8"):
+def show_flow(record, method="alti", width=80, encoding="utf-8"):
     options = {"width": width, "encoding": encoding, "errors": "replace"}
     return drawn(lambda c: FlowView().text(c, record, FlowOptions(method=method)), **options)
 
@@ -66,7 +66,7 @@ def shown(record, method="alti", width=80, encoding="utf-8"):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_terminal_view_fits_the_width(model, width):
     record = next(inspect_view("flow", model, ["A man 漢字 sleeps."], targets=["dogs run"]))
-    text = shown(record, width=width)
+    text = show_flow(record, width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "given target" in text
     assert "from the source" in text
@@ -76,11 +76,11 @@ def test_the_terminal_view_fits_the_width(model, width):
 
 def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
     record = next(inspect_view("flow", model, ["A man"], targets=["dogs"]))
-    lines = shown(record, "rollout", 120, "ascii").splitlines()
+    lines = show_flow(record, "rollout", 120, "ascii").splitlines()
     bars = [line for line in lines if "########........" in line]  # half of 16
     assert len(bars) == len(record.sentence.target_pieces)
     assert all(" 0.50 " in line for line in bars)
-    assert "attention rollout   mean share of the source 0.50" in shown(record, "rollout", 120)
+    assert "attention rollout   mean share of the source 0.50" in show_flow(record, "rollout", 120)
 
 
 LINES = ["A man sleeps.", "Two dogs run."]

@@ -209,7 +209,7 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
     assert result.stdout == ""
 
 
-def shown(record, width=80, color=None, heads=None, encoding="utf-8"):
+def show_heads(record, width=80, color=None, heads=None, encoding="utf-8"):
     maps = heads or [record.first_head()]
 
     def draw(console):
@@ -228,7 +228,7 @@ def record(model):
 def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
     from rich.cells import cell_len
 
-    text = shown(record, width)
+    text = show_heads(record, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     for name in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
         assert name in text
@@ -237,7 +237,7 @@ def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
 
 
 def test_rows_of_the_map_are_labeled_by_the_predicted_token(record):
-    lines = shown(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
+    lines = show_heads(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("cross.0.1"))
     labels = [line.split()[0] for line in lines[start + 2 : -1]]  # the last line is a note
     assert labels == list(record.target_pieces)
@@ -245,10 +245,10 @@ def test_rows_of_the_map_are_labeled_by_the_predicted_token(record):
 
 
 def test_colors_carry_hundredths_and_plain_text_carries_blocks(record):
-    colored = shown(record, 200, "truecolor", [HeadId("dec", 0, 0)])
+    colored = show_heads(record, 200, "truecolor", [HeadId("dec", 0, 0)])
     assert "\x1b[38;2;" in colored
     assert "100" in colored  # the first row sees one key only
-    plain = shown(record, 200, None, [HeadId("dec", 0, 0)])
+    plain = show_heads(record, 200, None, [HeadId("dec", 0, 0)])
     assert "\x1b" not in plain
     assert "█" in plain
 
@@ -261,7 +261,7 @@ def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
         grid, legend = text.split("roles: ")
         assert legend.startswith("v sink" if is_ascii else "▼ sink")
         assert grid.split().count("v" if is_ascii else "▼") == len(record.heads)
-    legend = shown(record).split("roles: ")[1].splitlines()[0]
+    legend = show_heads(record).split("roles: ")[1].splitlines()[0]
     assert all(role in legend for role in roles)
 
 

@@ -27,7 +27,7 @@ def record(model):
     return next(inspect_view("step", model, [LINE], settings=CHOSEN))
 
 
-def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
+def show_step(record, width=80, encoding="utf-8", quiz=None, color=None):
     terminal = {"color_system": color, "force_terminal": color is not None}
     shown = replace(record, quiz=quiz)
     return drawn(
@@ -37,18 +37,18 @@ def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_the_terminal_view_fits_the_width_and_reports_its_check(record, width):
-    text = shown(record, width)
+    text = show_step(record, width)
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
-    assert "\x1b[" in shown(record, width, color="truecolor")
+    assert "\x1b[" in show_step(record, width, color="truecolor")
     assert "✓ 16 comparisons with the model's own numbers" in text
     for number in range(11):
         assert f"\n{number:>2}  " in text
 
 
 def test_without_unicode_nothing_but_ascii_is_written(record):
-    assert "sqrt" in shown(record, encoding="ascii")
-    assert "__" in shown(record, encoding="ascii", quiz=make_quiz(record, 1))
+    assert "sqrt" in show_step(record, encoding="ascii")
+    assert "__" in show_step(record, encoding="ascii", quiz=make_quiz(record, 1))
 
 
 def test_in_a_pipe_there_is_one_object_with_the_translation_of_translate(model):

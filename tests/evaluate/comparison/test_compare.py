@@ -36,7 +36,7 @@ from tformer_cli.metrics.scores import bleu, make_metric, ter
 from tformer_cli.metrics.significance import compare_labels
 
 
-def compared(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=REFERENCES):
+def compare_all(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=REFERENCES):
     test_set = TestSet(
         name="tiny",
         references=(references,),
@@ -53,7 +53,7 @@ def compared(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=
 
 
 def test_wins_losses_and_draws_are_counted_by_sentence_whichever_way_is_better():
-    comparison = compared()
+    comparison = compare_all()
     for metric in comparison.metrics:
         # the second is worse where i % 4; the third better where i % 3 == 1, cut where i % 10 == 0
         assert [score.wins for score in metric.scores] == [
@@ -61,13 +61,13 @@ def test_wins_losses_and_draws_are_counted_by_sentence_whichever_way_is_better()
             Wins(better=0, worse=45, equal=15),
             Wins(better=18, worse=24, equal=18),
         ]
-    turned = compared(systems={"second": SYSTEMS["second"], "first": FIRST})
+    turned = compare_all(systems={"second": SYSTEMS["second"], "first": FIRST})
     for metric in turned.metrics:
         assert metric.scores[1].wins == Wins(better=45, worse=0, equal=15)
 
 
 def test_scores_are_those_of_evaluate():
-    by_bleu, by_ter = compared().metrics
+    by_bleu, by_ter = compare_all().metrics
     for number, lines in enumerate(SYSTEMS.values()):
         assert by_bleu.scores[number].value == pytest.approx(bleu(lines, [REFERENCES]).value)
         assert by_ter.scores[number].value == pytest.approx(ter(lines, [REFERENCES]).value)
@@ -77,7 +77,7 @@ def test_scores_are_those_of_evaluate():
 def test_lengths_are_words_of_the_reference_and_scores_those_of_the_part():
     references = ("a b c", "a b c d e f g h i j k", "x y z")
     systems = {"one": ("a b c", "a b c d e f g h i j l", "x y w"), "two": references}
-    comparison = compared(systems=systems, references=references)
+    comparison = compare_all(systems=systems, references=references)
     short, middle = comparison.lengths
     assert (short.label, short.size, middle.label, middle.size) == ("<10", 2, "10–19", 1)
     part = [systems["one"][i] for i in (0, 2)]
@@ -89,17 +89,19 @@ def test_sentences_that_differ_most_come_first_and_best_before_worst():
     references = tuple(f"one two three four five {i}" for i in range(5))
     base = (*references[:2], "one two three four", "zzz", references[4])
     other = (references[0], "yyy", "one two three four five 2", references[3], "xxx two")
-    result = compared(systems={"base": base, "other": other}, references=references, n_examples=2)
+    result = compare_all(
+        systems={"base": base, "other": other}, references=references, n_examples=2
+    )
     assert [difference.line for difference in result.differences] == [4, 3, 2, 5]
     first = result.differences[0]
     assert (first.baseline_text, first.text, first.source) == ("zzz", references[3], "Satz 3")
     assert first.value > first.baseline_value
-    none = compared(systems={"base": base, "other": other}, references=references, n_examples=0)
+    none = compare_all(systems={"base": base, "other": other}, references=references, n_examples=0)
     assert none.differences == ()
 
 
 def test_equal_systems_differ_nowhere():
-    comparison = compared(systems={"one": FIRST, "again": FIRST})
+    comparison = compare_all(systems={"one": FIRST, "again": FIRST})
     assert comparison.differences == ()
     # as sacreBLEU's: no difference at all has the smallest p-value of its bootstrap
     assert comparison.metrics[0].scores[1].wins == Wins(better=0, worse=0, equal=60)

@@ -108,7 +108,7 @@ def declare(library):
     return library
 
 
-def packed(library, matrix, *, transposed=False):
+def pack_matrix(library, matrix, *, transposed=False):
     """Packs a matrix (N, K), or one that is given as (K, N); returns it and what must stay."""
     n_outputs, n_inputs = matrix.T.shape if transposed else matrix.shape
     panels = torch.full((library.packed_size(n_outputs, n_inputs),), torch.nan)

@@ -13,7 +13,7 @@ from tests.fast.native.kernels import (
     Norm,
     Vocabulary,
     multiply,
-    packed,
+    pack_matrix,
 )
 from tformer_cli.fast.native.build import build
 from tformer_cli.fast.native.library import KERNELS, levels_of_processor, library_path
@@ -55,7 +55,7 @@ def functions(tmp_path_factory, compiler):
 def test_products_are_those_of_float64(kernels, n_rows, n_outputs, n_inputs):
     x, matrix = torch.randn(n_rows, n_inputs), torch.randn(n_outputs, n_inputs)
     bias, residual = torch.randn(n_outputs), torch.randn(n_rows, n_outputs)
-    weights, panels = packed(kernels, matrix)
+    weights, panels = pack_matrix(kernels, matrix)
     exact = x.double() @ matrix.double().T
     room = 4e-7 * (x.double().abs() @ matrix.double().abs().T + 1)
     plain = multiply(kernels, weights, x)
@@ -68,7 +68,7 @@ def test_products_are_those_of_float64(kernels, n_rows, n_outputs, n_inputs):
 @pytest.mark.parametrize(("n_outputs", "n_inputs"), [(96, 64), (33, 7), (5, 300)])
 def test_a_row_has_the_same_bits_alone_and_among_any_number(kernels, n_outputs, n_inputs):
     x = torch.randn(500, n_inputs)
-    weights, _panels = packed(kernels, torch.randn(n_outputs, n_inputs))
+    weights, _panels = pack_matrix(kernels, torch.randn(n_outputs, n_inputs))
     whole = multiply(kernels, weights, x)
     for n_rows in (1, 2, 3, 6, 7, 14, 15, 23, 100):
         first = 37
@@ -78,8 +78,8 @@ def test_a_row_has_the_same_bits_alone_and_among_any_number(kernels, n_outputs, 
 
 def test_a_transposed_matrix_packs_to_the_same(kernels):
     matrix = torch.randn(45, 19)
-    _, panels = packed(kernels, matrix)
-    _, same = packed(kernels, matrix.T.contiguous(), transposed=True)
+    _, panels = pack_matrix(kernels, matrix)
+    _, same = pack_matrix(kernels, matrix.T.contiguous(), transposed=True)
     assert torch.equal(panels, same)
 
 
@@ -209,7 +209,7 @@ class BestTokens:
             assert step or library.arena_allocate(ctypes.byref(self.arena))
         apart = torch.zeros(n_rows, library.row_stride(d_model))
         apart[:, :d_model] = hidden
-        weights, self.panels = packed(library, matrix)
+        weights, self.panels = pack_matrix(library, matrix)
         output = Linear(weights, None if bias is None else bias.data_ptr())
         library.best_tokens(
             ctypes.byref(output), apart.data_ptr(), n_rows, None, ctypes.byref(vocabulary)

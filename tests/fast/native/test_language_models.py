@@ -8,7 +8,7 @@ from tests.fast.native.agreement import randomize
 from tests.fast.native.kernels import LOWER_LEVELS
 from tests.slowly import slowly
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
-from tformer_cli.fast.native.torch_weights import native_model, unsupported
+from tformer_cli.fast.native.torch_weights import native_model, unsupported_reason
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
@@ -104,7 +104,7 @@ def check_equal(found, expected, tolerance):
 def test_texts_are_scored_as_by_torch(kernels, library_of, shape, level):
     library = kernels if level == "highest" else library_of(level)
     model = make_model(**shape)
-    assert unsupported(model) is None
+    assert unsupported_reason(model) is None
     native = native_model(library, model)
     targets = [(11, 3), (4,), (9, 9, 9, 2, 0, 1, 3), tuple(range(4, 13)), (3,)]
     found, _ = native.score(PROMPTS, targets)
@@ -136,7 +136,7 @@ def test_prompts_are_continued_as_by_torch(kernels, shape, settings, is_quantize
     model = make_model(**shape)
     if is_quantized:
         use_integers(model, quantized_matrices(model.state_dict()))
-    assert unsupported(model) is None
+    assert unsupported_reason(model) is None
     length = 4 if is_quantized else 12  # rounding lets longer ones differ
     config = DecodingConfig(max_length=length, max_length_ratio=1e9, **settings)
     keys = [5, -7, 2**62, -(2**63), 0]
@@ -235,7 +235,7 @@ def test_texts_are_encoded_as_by_torch(kernels, shape, pooling, is_quantized):
     model = make_classifier(pooling=pooling, embedding_norm=True, **shape)
     if is_quantized:
         use_integers(model, quantized_matrices(model.state_dict()))
-    assert unsupported(model) is None
+    assert unsupported_reason(model) is None
     native = native_model(kernels, model)
     texts = [prompt[:47] for prompt in PROMPTS]
     found = native.encode([*texts, ()])

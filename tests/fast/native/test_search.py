@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
-from tformer_cli.fast.native.torch_weights import native_model, unsupported
+from tformer_cli.fast.native.torch_weights import native_model, unsupported_reason
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -146,7 +146,7 @@ def test_every_kind_of_model_is_searched_as_by_torch(
     kernels, shape, is_quantized, limit, tolerance
 ):
     model = make_model(is_quantized=is_quantized, **shape)
-    assert unsupported(model) is None
+    assert unsupported_reason(model) is None
     sources = make_sources(5)
     for beam_size, n_best in ((1, 1), (4, 2)):
         config = DecodingConfig(beam_size=beam_size, n_best=n_best, **limit)
@@ -535,14 +535,14 @@ def test_each_side_has_the_ids_of_its_own_vocabulary(kernels):
 
 
 def test_models_that_the_kernels_do_not_know_are_named():
-    assert unsupported(torch.nn.Linear(2, 2)) == "it is not a single Transformer"
-    assert unsupported(make_model().train()) == "the model is in training mode"
-    assert unsupported(make_model().double()) == "the weights are neither float32 nor int8"
+    assert unsupported_reason(torch.nn.Linear(2, 2)) == "it is not a single Transformer"
+    assert unsupported_reason(make_model().train()) == "the model is in training mode"
+    assert unsupported_reason(make_model().double()) == "the weights are neither float32 nor int8"
     gated = make_model()
     gated.encoder.layers[0].self_attention.gate = torch.ones(4, 1, 1)
-    assert unsupported(gated) == "attention is tapped or gated"
+    assert unsupported_reason(gated) == "attention is tapped or gated"
     watched = make_model()
     handle = watched.decoder.layers[0].cross_attention.tap(print)
-    assert unsupported(watched) == "attention is tapped or gated"
+    assert unsupported_reason(watched) == "attention is tapped or gated"
     handle.remove()
-    assert unsupported(watched) is None
+    assert unsupported_reason(watched) is None

@@ -69,7 +69,7 @@ def test_dropout_goes_by_the_bits_of_seed_and_index(operations, n_values, dtype,
     values = torch.randn(n_values).to(dtype)
     residual = torch.randn(n_values) if result_dtype == torch.float32 else None
     seed = (0x89ABCDEF, 0xFEDCBA98)
-    result = operations.masked_dropout.masked(values, residual, 0.3, seed, result_dtype)
+    result = operations.masked_dropout.mask_values(values, residual, 0.3, seed, result_dtype)
     threshold = round(0.3 * 65536)
     scale = torch.tensor(65536 / (65536 - threshold), dtype=torch.float32)
     expected = torch.where(draws_of(n_values, seed) >= threshold, values.float() * scale, 0.0)
@@ -84,7 +84,7 @@ def test_dropout_goes_by_the_bits_of_seed_and_index(operations, n_values, dtype,
 def test_dropout_does_not_depend_on_the_number_of_threads(operations, threads):
     values = torch.randn(300_007)
     torch.set_num_threads(threads)
-    result = operations.masked_dropout.masked(values, None, 0.5, (3, 4), torch.float32)
+    result = operations.masked_dropout.mask_values(values, None, 0.5, (3, 4), torch.float32)
     kept = draws_of(len(values), (3, 4)) >= 32768
     assert torch.equal(result, torch.where(kept, 2 * values, 0.0))
 

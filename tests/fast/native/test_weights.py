@@ -132,7 +132,7 @@ def test_a_large_vocabulary_that_is_read_in_place_stays(kernels):
     assert len(released) == n_copied
 
 
-def grown(struct):
+def grow_struct(struct):
     """The same struct with a field more."""
     return type(
         struct.__name__,
@@ -148,7 +148,7 @@ def test_python_and_c_agree_about_the_size_of_each_struct(kernels):
 @pytest.mark.parametrize("struct", SHARED, ids=lambda struct: struct.__name__)
 def test_a_struct_that_grew_on_one_side_is_named(kernels, struct):
     n_bytes = ctypes.sizeof(struct)
-    assert find_mismatch(kernels, (Shape, grown(struct))) == (
+    assert find_mismatch(kernels, (Shape, grow_struct(struct))) == (
         f"its struct {struct.__name__} has {n_bytes} bytes instead of {n_bytes + 8}"
     )
 

@@ -79,7 +79,7 @@ VARIANTS = {
 }
 
 
-def made(path, variant=None, quantization="float32", texts=True):
+def write_model(path, variant=None, quantization="float32", texts=True):
     """Writes a random model as the package's converters do."""
     known = {"config": {}, "tied": "all", "tables": False, "biases": True, "from_zero": False}
     known |= {
@@ -187,7 +187,7 @@ def check(source, ours, model, lines=LINES, tolerance=2e-4):
         opened = open_model(ours, beam_size=beam_size, **LIKE_THE_ENGINE)
         for translation, result in zip(opened.translator.translate(lines), theirs, strict=True):
             pieces, best = result.hypotheses[0], translation.hypotheses[0]
-            assert best.text == joined(model, pieces)
+            assert best.text == join_pieces(model, pieces)
             if len(pieces) < LONGEST:  # tformer scores an end at the limit, too
                 assert best.score == pytest.approx(result.scores[0], abs=tolerance)
     targets = [pieces_of(model, line, "target") for line in reversed(lines)]
@@ -200,7 +200,7 @@ def check(source, ours, model, lines=LINES, tolerance=2e-4):
         assert score.token_log_probabilities == pytest.approx(expected.log_probs, abs=tolerance)
 
 
-def joined(model, pieces):
+def join_pieces(model, pieces):
     if model.tokenizer.algorithm == "pieces":
         return " ".join(pieces)
     return "".join(pieces).replace("▁", " ").strip()
@@ -213,7 +213,7 @@ def engine_ends(source):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_translations_and_scores_are_the_engines(tmp_path, variant):
-    source = made(tmp_path / "foreign", variant)
+    source = write_model(tmp_path / "foreign", variant)
     model = import_model(str(source), tmp_path / "ours")
     check(source, tmp_path / "ours", model)
     assert model.config.source_eos == VARIANTS[variant].get("config", {}).get(
@@ -224,7 +224,7 @@ def test_translations_and_scores_are_the_engines(tmp_path, variant):
 @pytest.mark.parametrize("variant", ["untied", "pre-norm", "two vocabularies"])
 @pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16", "int8", "int8_float16"])
 def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantization, variant):
-    source = made(tmp_path / "foreign", variant, quantization)
+    source = write_model(tmp_path / "foreign", variant, quantization)
     model = import_model(str(source), tmp_path / "ours", weights="float32")
     check(source, tmp_path / "ours", model)
     if quantization.startswith("int8"):
@@ -254,20 +254,22 @@ def test_words_are_aligned_by_the_heads_that_the_engine_hands_out(
     tmp_path, variant, layer, n_heads, found
 ):
     alignment = {"alignment_layer": layer, "alignment_heads": n_heads}
-    model = import_model(str(made(tmp_path / "foreign", variant | alignment)), tmp_path / "ours")
+    model = import_model(
+        str(write_model(tmp_path / "foreign", variant | alignment)), tmp_path / "ours"
+    )
     assert model.alignment == load_model_directory(tmp_path / "ours").info.alignment
     assert (model.alignment and model.alignment.heads) == found
 
 
 @pytest.mark.parametrize("alignment", [{"alignment_layer": 3}, {"alignment_heads": HEADS + 1}])
 def test_alignments_of_heads_that_are_not_there_are_refused(tmp_path, alignment):
-    source = made(tmp_path / "foreign", {"alignment_layer": 0} | alignment)
+    source = write_model(tmp_path / "foreign", {"alignment_layer": 0} | alignment)
     with pytest.raises(ArtifactError, match="its alignments use"):
         import_model(str(source), None)
 
 
 def test_without_a_tokenizer_text_is_pieces(tmp_path):
-    source = made(tmp_path / "foreign", "two vocabularies", texts=False)
+    source = write_model(tmp_path / "foreign", "two vocabularies", texts=False)
     model = import_model(str(source), tmp_path / "ours")
     assert any("with spaces between them" in note for note in model.notes)
     check(source, tmp_path / "ours", model, ["▁a c a t", "▁ o l d", "▁x zzz"])
@@ -281,7 +283,7 @@ def test_without_a_tokenizer_text_is_pieces(tmp_path):
 def test_merges_of_subword_nmt_cut_words(tmp_path):
     pieces = ["<blank>", "<s>", "</s>", "c@@", "at", "dog", "the", "<unk>"]
     variant = {"source": pieces, "target": pieces, "config": {"add_source_eos": False}}
-    source = made(tmp_path / "foreign", variant, texts=False)
+    source = write_model(tmp_path / "foreign", variant, texts=False)
     (source / "bpe.model").write_text("#version: 0.2\na t</w>\nd o\ndo g</w>\nt h\nth e</w>\n")
     model = import_model(str(source), tmp_path / "ours")
     assert any("by Moses" in note for note in model.notes)
@@ -295,7 +297,7 @@ def test_languages_of_nllb_are_chosen(tmp_path):
     """As the converter of Hugging Face's models leaves it: the caller adds languages and end."""
     settings = {"decoder_start_token": "</s>", "add_source_eos": False}
     variant = {"source": NLLB, "target": NLLB, "config": settings}
-    source = made(tmp_path / "foreign", variant)
+    source = write_model(tmp_path / "foreign", variant)
     import_model(str(source), tmp_path / "ours")
     opened = open_model(
         tmp_path / "ours",
@@ -349,7 +351,7 @@ def test_an_export_comes_back_with_the_same_bits(tmp_path, model, settings):
 
 @pytest.mark.parametrize("variant", ["two vocabularies", "two vocabularies, without </s>"])
 def test_an_import_is_exported_again(tmp_path, variant):
-    model = import_model(str(made(tmp_path / "foreign", variant)), tmp_path / "ours")
+    model = import_model(str(write_model(tmp_path / "foreign", variant)), tmp_path / "ours")
     check(export(tmp_path / "ours"), tmp_path / "ours", model)
     again = import_model(str(tmp_path / "ours" / "ctranslate2"), None)
     first = load_tensors(tmp_path / "ours" / "model.safetensors")
@@ -359,7 +361,7 @@ def test_an_import_is_exported_again(tmp_path, variant):
 
 def argos(path, variant="two vocabularies, without </s>", root="translate-en_fr-1_9/", **metadata):
     """Writes a package."""
-    folder = made(path.with_suffix(".d"), variant, texts=False)
+    folder = write_model(path.with_suffix(".d"), variant, texts=False)
     (folder.parent / "sentencepiece.model").write_bytes(spm(PIECES))
     known = {"from_code": "en", "to_code": "fr", "package_version": "1.9", "type": "translate"}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
@@ -414,7 +416,7 @@ def test_a_package_is_a_model_to_every_command(tmp_path, monkeypatch):
     assert first.stdout == second.stdout
 
 
-def refused(source, output):
+def refusal_of(source, output):
     """The message of an import that writes nothing."""
     before = {file: file.stat().st_size for file in output.parent.rglob("*")}
     result = CliRunner().invoke(
@@ -446,8 +448,8 @@ def refused(source, output):
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, options, said):
-    source = made(tmp_path / "foreign", options)
-    assert said in refused(source, tmp_path / "ours")
+    source = write_model(tmp_path / "foreign", options)
+    assert said in refusal_of(source, tmp_path / "ours")
 
 
 def test_other_kinds_of_models_are_named(tmp_path):
@@ -455,7 +457,7 @@ def test_other_kinds_of_models_are_named(tmp_path):
         struct.pack("<I", 6) + struct.pack("<H", 12) + b"WhisperSpec\0" + struct.pack("<2I", 3, 0)
     )
     (tmp_path / "model.bin").write_bytes(content + bytes(4))
-    assert "is a WhisperSpec" in refused(tmp_path / "model.bin", tmp_path / "ours")
+    assert "is a WhisperSpec" in refusal_of(tmp_path / "model.bin", tmp_path / "ours")
 
 
 @pytest.mark.parametrize(
@@ -478,21 +480,21 @@ def test_other_kinds_of_models_are_named(tmp_path):
     ],
 )
 def test_damaged_files_are_refused(tmp_path, name, change, said):
-    source = made(tmp_path / "foreign")
+    source = write_model(tmp_path / "foreign")
     (source / name).write_bytes(change((source / name).read_bytes()))
-    assert said in refused(source, tmp_path / "ours")
+    assert said in refusal_of(source, tmp_path / "ours")
 
 
 def test_files_that_are_missing_are_named(tmp_path):
-    source = made(tmp_path / "foreign")
+    source = write_model(tmp_path / "foreign")
     (source / "shared_vocabulary.json").unlink()
-    assert "has no shared_vocabulary.json" in refused(source, tmp_path / "ours")
+    assert "has no shared_vocabulary.json" in refusal_of(source, tmp_path / "ours")
     shutil.rmtree(source)
-    made(tmp_path / "foreign")
+    write_model(tmp_path / "foreign")
     (source / "other.spm").write_bytes(spm(PIECES))
-    assert "it is unclear which of them" in refused(source, tmp_path / "ours")
+    assert "it is unclear which of them" in refusal_of(source, tmp_path / "ours")
     (source / "config.json").unlink()
-    assert "config.json: no such file" in refused(source, tmp_path / "ours")
+    assert "config.json: no such file" in refusal_of(source, tmp_path / "ours")
 
 
 def text(value):
@@ -500,18 +502,18 @@ def text(value):
 
 
 def test_hostile_numbers_are_refused(tmp_path):
-    source = made(tmp_path / "foreign", quantization="int8")
+    source = write_model(tmp_path / "foreign", quantization="int8")
     content = (source / "model.bin").read_bytes()
     place = content.index(text("encoder/num_heads")) + len(text("encoder/num_heads")) + 6
     for heads in (0, 3, -1):
         changed = bytearray(content)
         changed[place : place + 2] = struct.pack("<h", heads)
         (source / "model.bin").write_bytes(changed)
-        refused(source, tmp_path / "ours")
+        refusal_of(source, tmp_path / "ours")
     changed = bytearray(content)
     changed[place - 5] = 6  # the first number that no type has
     (source / "model.bin").write_bytes(changed)
-    assert "is of the type 6, which is not known" in refused(source, tmp_path / "ours")
+    assert "is of the type 6, which is not known" in refusal_of(source, tmp_path / "ours")
 
 
 @pytest.mark.parametrize(
@@ -531,7 +533,7 @@ def test_hostile_packages_are_refused(tmp_path, files, said):
     with zipfile.ZipFile(tmp_path / "a.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
         for name, content in files.items():
             package.writestr(name, content)
-    message = refused(tmp_path / "a.argosmodel", tmp_path / "ours")
+    message = refusal_of(tmp_path / "a.argosmodel", tmp_path / "ours")
     assert said in message
     assert str(tmp_path / "a.argosmodel") in message
     assert "tformer-" not in message
@@ -542,7 +544,7 @@ def test_packages_that_are_no_zip_or_cut_off_are_refused(tmp_path):
     content = (tmp_path / "a.argosmodel").read_bytes()
     for changed in (content[: len(content) // 2], b"PK", b"", content.replace(b"spm", b"mps")):
         (tmp_path / "b.argosmodel").write_bytes(changed[: len(content) - (len(changed) > 999) * 7])
-        assert "is damaged or not a package" in refused(
+        assert "is damaged or not a package" in refusal_of(
             tmp_path / "b.argosmodel", tmp_path / "ours"
         )
 
@@ -563,7 +565,7 @@ def as_old(content, version, scalars):
 
 
 def test_older_formats_hold_their_settings_themselves(tmp_path):
-    source = made(tmp_path / "foreign", "from the end")
+    source = write_model(tmp_path / "foreign", "from the end")
     new = import_model(str(source), tmp_path / "new")
     weights = {name: array.copy() for name, array in new.weights.items()}  # they are mapped
     content = (source / "model.bin").read_bytes()
@@ -575,9 +577,9 @@ def test_older_formats_hold_their_settings_themselves(tmp_path):
     assert old.tokenizer.to_json() == new.tokenizer.to_json()
     assert all(np.array_equal(old.weights[name], array) for name, array in weights.items())
     (source / "model.bin").write_bytes(as_old(content, 5, {"with_source_bos": b"\1"}))
-    assert "with_source_bos = 1 is not supported" in refused(source, tmp_path / "ours")
+    assert "with_source_bos = 1 is not supported" in refusal_of(source, tmp_path / "ours")
     (source / "model.bin").write_bytes(as_old(content, 5, {"unk_token": b"\xff"}))
-    assert "unk_token is not text" in refused(source, tmp_path / "ours")
+    assert "unk_token is not text" in refusal_of(source, tmp_path / "ours")
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ def binary(items, version=1):
     return head + struct.pack("<Q", padding) + bytes(padding) + b"".join(i[3] for i in items)
 
 
-def padded(data):
+def pad_bytes(data):
     return data + bytes(-len(data) % 256)
 
 
@@ -32,15 +32,15 @@ def items():
     table = rng.integers(-127, 128, (9, 4)).astype(np.int8)
 
     def integers(array, multiplier):
-        return padded(array.tobytes() + struct.pack("<f", multiplier))
+        return pad_bytes(array.tobytes() + struct.pack("<f", multiplier))
 
     return {"bias": bias, "matrix": matrix, "table": table}, [
-        ("special:model.yml", 0x101, (1, 20), padded(b"type: transformer\0\0\0")),
-        ("b", 0x404, (1, 6), padded(bias.tobytes())),
+        ("special:model.yml", 0x101, (1, 20), pad_bytes(b"type: transformer\0\0\0")),
+        ("b", 0x404, (1, 6), pad_bytes(bias.tobytes())),
         ("encoder_l1_W", 0x4101, (4, 6), integers(matrix.T, 12.5)),
         ("decoder_l1_W", 0x10001, (4, 6), integers(matrix.T, 3.0)),
         ("Wemb", 0x4101, (9, 4), integers(table, 7.0)),
-        ("stub", 0x101, (1, 1), padded(b"\x05")),
+        ("stub", 0x101, (1, 1), pad_bytes(b"\x05")),
     ]
 
 

@@ -80,7 +80,7 @@ def test_nothing_is_called(tmp_path, is_zip):
     assert not mark.exists()
 
 
-def written(path, content, storage=b"\0" * 64, compression=zipfile.ZIP_STORED):
+def write_checkpoint(path, content, storage=b"\0" * 64, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("m/data.pkl", content)
         archive.writestr("m/data/0", storage)
@@ -109,7 +109,7 @@ class Pickler(pickle.Pickler):
         return None
 
 
-def pickled(value):
+def pickle_value(value):
     stream = io.BytesIO()
     Pickler(stream, 2).dump(value)
     return stream.getvalue()
@@ -129,10 +129,10 @@ def pickled(value):
     ],
 )
 def test_shapes_beyond_the_file_are_refused(tmp_path, value, said):
-    path = written(tmp_path / "m.pt", pickled(value))
+    path = write_checkpoint(tmp_path / "m.pt", pickle_value(value))
     with pytest.raises(ArtifactError, match=said):
         read_checkpoint(path)
-    read_checkpoint(written(path, pickled(Raw(16, (4, 4), (4, 1)))))
+    read_checkpoint(write_checkpoint(path, pickle_value(Raw(16, (4, 4), (4, 1)))))
 
 
 def text(characters):
@@ -165,7 +165,7 @@ LAUGHS = b"\x80\x02)" + b"2\x86" * 200  # a pair of pairs of pairs of …
     ],
 )
 def test_hostile_pickles_are_refused_in_bounded_memory(tmp_path, content, said):
-    path = written(tmp_path / "m.pt", content)
+    path = write_checkpoint(tmp_path / "m.pt", content)
     tracemalloc.start()
     if said is None:
         assert read_checkpoint(path) == {}
@@ -182,9 +182,9 @@ def test_calls_count_as_much_as_they_take(tmp_path, monkeypatch):
     monkeypatch.setattr(pickles, "MOST_OPERATIONS", 1 << 16)
     pairs = b"".join(text(b"%d" % n) + b"N\x86" for n in range(1000))
     ordered = b"\x80\x02(ccollections\nOrderedDict\nq\x01](" + pairs + b"e\x85q\x02"
-    path = written(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 30 + b"t.")
+    path = write_checkpoint(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 30 + b"t.")
     assert len(read_checkpoint(path)) == 32
-    path = written(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 70 + b"t.")
+    path = write_checkpoint(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 70 + b"t.")
     with pytest.raises(ArtifactError, match="more than 65,536 operations"):
         read_checkpoint(path)
 
@@ -193,12 +193,14 @@ def test_names_and_containers_count_as_much_as_they_take(tmp_path, monkeypatch):
     monkeypatch.setattr(pickles, "MOST_OPERATIONS", 1 << 12)
     for unit in (b"cA\nB\n\x94", b"}\x94", b"]\x94"):
         with pytest.raises(ArtifactError, match="more than 4,096 operations"):
-            read_checkpoint(written(tmp_path / "m.pt", b"\x80\x04" + unit * 1000 + b"."))
+            read_checkpoint(write_checkpoint(tmp_path / "m.pt", b"\x80\x04" + unit * 1000 + b"."))
 
 
 def test_keys_with_equal_hashes_are_no_keys(tmp_path):
     keys = [n * ((1 << 61) - 1) for n in range(1, 4000)]
-    path = written(tmp_path / "m.pt", pickle.dumps({**dict.fromkeys(keys), 7: 8, "a": 1}, 2))
+    path = write_checkpoint(
+        tmp_path / "m.pt", pickle.dumps({**dict.fromkeys(keys), 7: 8, "a": 1}, 2)
+    )
     assert read_checkpoint(path) == {7: 8, "a": 1}
 
 
@@ -220,7 +222,7 @@ def test_other_files_are_refused(tmp_path):
         archive.writestr("word/document.xml", "x")
     with pytest.raises(ArtifactError, match=r"without data.pkl"):
         read_checkpoint(path)
-    written(path, pickled({}), compression=zipfile.ZIP_DEFLATED)
+    write_checkpoint(path, pickle_value({}), compression=zipfile.ZIP_DEFLATED)
     with pytest.raises(ArtifactError, match="is compressed"):
         read_checkpoint(path)
     path.write_bytes(pickle.dumps({"a": 1}))
@@ -233,7 +235,7 @@ def test_other_files_are_refused(tmp_path):
 
 def test_big_endian_numbers_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as archive:
-        archive.writestr("m/data.pkl", pickled({}))
+        archive.writestr("m/data.pkl", pickle_value({}))
         archive.writestr("m/byteorder", "big")
     with pytest.raises(ArtifactError, match="big-endian"):
         read_checkpoint(tmp_path / "m.pt")

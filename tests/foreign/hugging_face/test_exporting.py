@@ -300,7 +300,7 @@ def test_a_multilingual_model_gets_its_own_ids_back(tmp_path, kind):
     assert f'convert_tokens_to_ids("{token}")' in card
 
 
-def trained(path, change, **info):
+def change_weights(path, change, **info):
     """Changes a model directory as training from it would."""
     directory = load_model_directory(path)
     state = directory.model.state_dict()
@@ -342,7 +342,7 @@ def test_a_model_trained_from_an_import_is_written(tmp_path, kind):
         name = "target_embedding.weight"
         state[name if name in state else "source_embedding.weight"][2] += 0.1
 
-    ours = trained(tmp_path / "ours", change)
+    ours = change_weights(tmp_path / "ours", change)
     name = export_hugging_face(tmp_path / "ours", tmp_path / "hf")
     assert name == CLASSES.get(kind, "MarianMTModel")
     layout = layout_of(ours, "marian" if kind not in CLASSES else "m2m_100")
@@ -380,7 +380,7 @@ def test_the_library_numbers_languages_as_the_model_does(tmp_path):
 def test_a_trained_output_bias_makes_another_class_of_m2m(tmp_path):
     multilingual(tmp_path / "first", "nllb")
     import_model(str(tmp_path / "first"), tmp_path / "ours")
-    ours = trained(
+    ours = change_weights(
         tmp_path / "ours",
         lambda state: state["output_bias"][9].fill_(0.5),
         source="en_XX",

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from tests.foreign.own import own_model
-from tests.foreign.test_vit import SHAPE, saved
+from tests.foreign.test_vit import SHAPE, save_model
 from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -57,7 +57,7 @@ def check_round_trip(ours, exported, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_imported_comes_back(kind, tmp_path):
-    theirs = saved(kind, KINDS[kind], tmp_path / "a")
+    theirs = save_model(kind, KINDS[kind], tmp_path / "a")
     import_model(str(tmp_path / "a"), tmp_path / "ours")
     assert export_hugging_face(tmp_path / "ours", tmp_path / "b") == kind.__name__
     config = json.loads((tmp_path / "b" / "config.json").read_text())

@@ -34,7 +34,7 @@ SMALL = {
 MARIAN = {"opus": {"pad": -1, "eos": 0}, "tc-big": {"pad": -1, "eos": 44}}
 
 
-def randomized(model, zero_row=None):
+def randomize_weights(model, zero_row=None):
     """Makes every weight random; padding's embedding stays zero where the tool keeps it so."""
     torch.manual_seed(7)
     for tensor in (*model.parameters(), *model.buffers()):
@@ -75,7 +75,7 @@ def marian(path, kind="opus", shared=True, safe=True, renormalize=True, **change
     )
     model = transformers.MarianMTModel(config)
     positions = [m.weight.clone() for n, m in model.named_modules() if "embed_positions" in n]
-    model = randomized(model, pad)
+    model = randomize_weights(model, pad)
     for name, module in model.named_modules():
         if "embed_positions" in name:
             module.weight.data = positions[0]
@@ -122,7 +122,7 @@ def multilingual(path, kind, **changed):
     }[kind]
     size = len(pieces) + 2 * (kind != "mbart")
     config = make[0](vocab_size=size, **special, **{**SMALL, **changed})
-    model = randomized(make[1](config), None)
+    model = randomize_weights(make[1](config), None)
     for module in model.modules():  # which the library recomputes, and does not save
         if hasattr(module, "make_weights"):
             module.make_weights(module.weights.shape[0], module.embedding_dim, 1)
@@ -208,7 +208,7 @@ def pegasus(path):
     config = transformers.PegasusConfig(vocab_size=size, **{**SMALL, **options})
     model = transformers.PegasusForConditionalGeneration(config)
     positions = {n: m.weight.clone() for n, m in model.named_modules() if "embed_positions" in n}
-    model = randomized(model, None)
+    model = randomize_weights(model, None)
     for name, module in model.named_modules():
         if name in positions:
             module.weight.data = positions[name]
@@ -356,7 +356,7 @@ def first_mbart(path, **changed):
     special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     special |= {"decoder_start_token_id": start, "forced_eos_token_id": None}
     config = transformers.MBartConfig(vocab_size=len(fairseq), **special, **SMALL)
-    model = randomized(transformers.MBartForConditionalGeneration(config))
+    model = randomize_weights(transformers.MBartForConditionalGeneration(config))
     model.generation_config = transformers.GenerationConfig(**special, num_beams=1)
     path.mkdir()
     model.save_pretrained(path)

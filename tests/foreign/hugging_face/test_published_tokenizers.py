@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.foreign.hugging_face.test_importing import logits_differ, randomized
+from tests.foreign.hugging_face.test_importing import logits_differ, randomize_weights
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.kinds.lines.translate import translate_lines
 
@@ -49,7 +49,7 @@ def test_a_published_model_is_imported(tmp_path, name):
     config._attn_implementation = "eager"
     model = transformers.MarianMTModel(config)
     tables = [m.weight.clone() for n, m in model.named_modules() if "embed_positions" in n]
-    model = randomized(model)
+    model = randomize_weights(model)
     model.model.shared.weight.data[config.pad_token_id] = 0
     for part in (model.model.encoder, model.model.decoder):
         part.embed_positions.weight.data = tables[0]

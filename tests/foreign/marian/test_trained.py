@@ -94,7 +94,7 @@ def marian(kind, options, folder, text=""):
     return done.stdout
 
 
-def translated(config, folder, lines):
+def search_by_marian(config, folder, lines):
     """Marian's n-best lists: for each line the texts, with log-probability and score."""
     options = f"-c {config} --n-best --beam-size {BEAM} --normalize 1 --mini-batch 1"
     found = [[] for _ in lines]
@@ -125,13 +125,15 @@ def test_translations_and_scores_are_those_of_marian(tmp_path, corpus, variant):
     assert cross_entropy(tmp_path / "ours", corpus) == pytest.approx(float(measured[1]), rel=1e-5)
     if "pre-norm" in variant:  # Marian's own decoder computes them otherwise than its training
         return
-    wanted = translated("model.npz.decoder.yml", tmp_path, lines)
+    wanted = search_by_marian("model.npz.decoder.yml", tmp_path, lines)
     ours = translate_lines(
         tmp_path / "ours", lines, beam_size=BEAM, n_best=BEAM, length_normalization="average"
     )
     found = [[(h.text, h.log_probability, h.score) for h in result.hypotheses] for result in ours]
     assert_same_scores(found, wanted)
-    assert_same_scores(translated("decoder.yml", tmp_path / "again", lines), wanted, least=0.95)
+    assert_same_scores(
+        search_by_marian("decoder.yml", tmp_path / "again", lines), wanted, least=0.95
+    )
 
 
 def cross_entropy(model, corpus):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.foreign.spm import PIECES, padded, spm
+from tests.foreign.spm import PIECES, pad_rows, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.hugging_face import families
@@ -24,7 +24,7 @@ transformers = pytest.importorskip("transformers")
 
 T5_PIECES = ["<pad>", "</s>", "<unk>", *PIECES[3:], "▁de", "▁to:"]
 N_SENTINELS = 5
-SIZE = padded(len(T5_PIECES) + N_SENTINELS)
+SIZE = pad_rows(len(T5_PIECES) + N_SENTINELS)
 """Rows of the models: some are without a piece."""
 SHAPE = {
     "vocab_size": SIZE,
@@ -49,7 +49,7 @@ TASKS = {
 }
 
 
-def randomized(model, scale=0.2):
+def randomize_weights(model, scale=0.2):
     torch.manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -71,7 +71,7 @@ def random_t5(**changes):
     model = kind(config_kind(dropout_rate=0.0, attn_implementation="eager", **options))
     if raw.get("tie_word_embeddings") is False:
         model.lm_head.weight = torch.nn.Parameter(torch.empty(model.shared.weight.shape))
-    randomized(model)
+    randomize_weights(model)
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     return model, raw, tensors
 

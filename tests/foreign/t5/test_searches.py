@@ -15,7 +15,7 @@ TEXTS = ["a cat", "the old house is green", "no", "z z z z q", "h e l p to: i t"
 N_TOKENS, WIDE = 2, 64
 
 
-def generated(model, found, ours, text, *, never=(), **options):
+def generate_ids(model, found, ours, text, *, never=(), **options):
     """What the library writes behind the start: ids and scores of each, best first."""
     never = [0, *never, *range(len(T5_PIECES) + N_SENTINELS, SIZE)]
     source = [found.ids[n] for n in (*ours.tokenizer.source.encode(text), 3)]
@@ -37,7 +37,9 @@ def test_greedy_ids_are_those_of_the_library(tmp_path, variant):
     model, found, ours = both(tmp_path, variant, layer_norm_epsilon=0.1)
     translations = list(translate_lines(tmp_path / "ours", TEXTS, beam_size=1, max_length=12))
     for text, translation in zip(TEXTS, translations, strict=True):
-        ((ids,), _) = generated(model, found, ours, text, max_new_tokens=13, num_beams=1, never=[2])
+        ((ids,), _) = generate_ids(
+            model, found, ours, text, max_new_tokens=13, num_beams=1, never=[2]
+        )
         ids = ids[: ids.index(1)] if 1 in ids else ids[:12]
         assert [found.ids[n] for n in translation.hypotheses[0].token_ids] == ids
     assert len({translation.text for translation in translations}) >= 3
@@ -56,7 +58,7 @@ def test_the_best_translation_is_that_of_the_library(tmp_path, variant):
     for text, translation in zip(
         TEXTS, translate_lines(tmp_path / "ours", TEXTS, **settings), strict=True
     ):
-        rows, scores = generated(
+        rows, scores = generate_ids(
             model,
             found,
             ours,

@@ -78,7 +78,9 @@ def test_a_direct_term_is_the_effect_of_a_part_that_nothing_reads(one_thread):
     model = made_model(norm="pre")
     model.decoder.final_norm = torch.nn.Identity()
     probe = Probe(model, decision(SOURCE, PREFIX, 2))
-    off = probe.with_fed(("dec", 1), torch.zeros_like(probe.values.fed(("dec", 1)))[None])
+    off = probe.with_fed(
+        ("dec", 1), torch.zeros_like(probe.values.feed_forward_output(("dec", 1)))[None]
+    )
     assert off.item() == pytest.approx(-direct_terms(probe)["dec.1.ff"], abs=1e-5)
 
 

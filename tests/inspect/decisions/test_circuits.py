@@ -23,7 +23,7 @@ from tformer_cli.inspect.decisions.circuits import (
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Probe
 
 
-def patched(model, texts, prefixes, position, ids):
+def patch_pair(model, texts, prefixes, position, ids):
     return PatchedPair(
         *(
             Probe(model, decision(text, prefix, position, ids))
@@ -41,7 +41,7 @@ def copying_pairs():
     model, prefix = copying_model(), [2, 8]
     texts = [(6, 7), (7, 6), (6, 9), (10, 7)]
     return [
-        patched(model, [[4, 5, first], [4, 5, second]], [prefix, prefix], 1, (first, second))
+        patch_pair(model, [[4, 5, first], [4, 5, second]], [prefix, prefix], 1, (first, second))
         for first, second in texts
     ]
 
@@ -93,7 +93,7 @@ def test_an_induction_model_has_the_circuit_that_was_built(one_thread, other, fo
     model = writing_induction_model()
     text = [4, 5, 6, 7, 8, 10, 5]
     pairs = [
-        patched(model, [[], []], both, 6, ids)
+        patch_pair(model, [[], []], both, 6, ids)
         for both, ids in (([text, other], (6, foil)), ([other, text], (foil, 6)))
     ]
     circuit = find_circuit(pairs, 0.9)
@@ -227,10 +227,10 @@ def test_sets_of_heads_of_marian(pair):  # noqa: F811
 
 def test_sets_of_heads_of_gpt2_texts_of_two_lengths(gpt2_directory, tmp_path):  # noqa: F811
     pytest.importorskip("transformers")
-    from tests.foreign.test_gpt2 import imported
+    from tests.foreign.test_gpt2 import import_both
 
     path, theirs, _ = gpt2_directory()
-    gpt2, directory = imported(path, tmp_path)
+    gpt2, directory = import_both(path, tmp_path)
     texts = [[8, 40, 21, 33, 9], [8, 40, 50, 21, 33, 9]]
     places = {("dec", n): block.attn.c_proj for n, block in enumerate(theirs.transformer.h)}
     parts = Theirs(theirs, [gpt2.ids[word] for word in CHOICE], places, {}, {}, 4)

@@ -9,9 +9,9 @@ import torch
 pytest.importorskip("transformers")
 
 from tests.foreign import encoders
-from tests.foreign.test_bert import imported as imported_bert
+from tests.foreign.test_bert import import_both as imported_bert
 from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
-from tests.foreign.test_gpt2 import imported as imported_gpt2
+from tests.foreign.test_gpt2 import import_both as imported_gpt2
 from tests.model.test_marian import pair  # noqa: F401 - a fixture
 from tformer_cli.heads.names import HeadId, attentions, head_layout
 from tformer_cli.inspect.decisions.causes import Causes, pairs_of
@@ -99,7 +99,7 @@ def check_all(ours, theirs, decisions, inputs):
         expected = [theirs.d(inputs[0], at[0], [edit]) - before for edit in edits]
         assert effects.tolist() == pytest.approx(expected, abs=1e-5)
     for place, module in theirs.feeds.items():
-        zero = torch.zeros_like(first.values.fed(place))[None]
+        zero = torch.zeros_like(first.values.feed_forward_output(place))[None]
         hook = partial(replaced_output, zero)
         expected = theirs.d(inputs[0], at[0], [(module, False, hook)]) - before
         assert first.with_fed(place, zero).item() == pytest.approx(expected, abs=1e-5)

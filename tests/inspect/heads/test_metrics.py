@@ -25,7 +25,7 @@ def causal_uniform(n):
     return (mask / mask.sum(axis=-1, keepdims=True))[None]
 
 
-def shifted(n, offset):
+def shift_weights(n, offset):
     weights = np.zeros((1, n, n), np.float32)
     rows = np.arange(n)
     weights[0, rows, (rows + offset).clip(0, n - 1)] = 1.0
@@ -59,7 +59,7 @@ def test_an_even_causal_head_has_entropy_ln_of_what_it_sees():
     [(-1, "prev", "previous"), (0, "self", "self"), (1, "next", "next")],
 )
 def test_a_positional_head_is_found_over_the_rows_that_have_the_position(offset, name, role):
-    metrics = head_metrics(shifted(12, offset), "enc")[0]
+    metrics = head_metrics(shift_weights(12, offset), "enc")[0]
     assert metrics[name] == 1.0
     assert metrics[f"{name}_argmax"] == 1.0
     assert role_of(metrics) == role
@@ -105,9 +105,9 @@ def test_what_is_not_defined_for_one_position_is_left_out(kind, absent):
 
 
 def test_heads_are_measured_each_by_itself():
-    together = np.concatenate([shifted(6, -1), uniform(6, 6)])
+    together = np.concatenate([shift_weights(6, -1), uniform(6, 6)])
     assert head_metrics(together, "enc") == [
-        *head_metrics(shifted(6, -1), "enc"),
+        *head_metrics(shift_weights(6, -1), "enc"),
         *head_metrics(uniform(6, 6), "enc"),
     ]
 
@@ -142,7 +142,7 @@ LENGTHS = [(1, 1), (2, 1), (1, 2), (7, 4), (3, 9), (12, 12), (5, 2)]
 N_HEADS, WIDEST = 3, 16
 
 
-def padded(kind, sharpness):
+def pad_weights(kind, sharpness):
     """(B, H, Q, K) weights as a padded model computes them: rows of padding hold numbers too."""
     generator = torch.Generator().manual_seed(5)
     shape = len(LENGTHS), N_HEADS, WIDEST, WIDEST
@@ -164,7 +164,7 @@ def padded(kind, sharpness):
 @pytest.mark.parametrize("sharpness", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("eos", [True, False])
 def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, sharpness, eos):
-    weights, rows, keys = padded(kind, sharpness)
+    weights, rows, keys = pad_weights(kind, sharpness)
     rare = np.zeros((len(LENGTHS), WIDEST), dtype=bool)
     rare[3, [0, 2]] = rare[5, 11] = True
     sums = batch_metric_sums(
@@ -196,7 +196,7 @@ def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, s
 
 def test_without_frequencies_no_head_is_measured_by_rare_tokens():
     has_eos = np.array([True] * len(LENGTHS))
-    sums = batch_metric_sums(*padded("enc", 1.0), "enc", has_eos=has_eos)
+    sums = batch_metric_sums(*pad_weights("enc", 1.0), "enc", has_eos=has_eos)
     assert "rare_argmax" not in sums
 
 

@@ -49,11 +49,11 @@ def passes(monkeypatch):
     pairs_forced = []
     plain = forced.capture_pairs
 
-    def counted(model, pairs, *rest):
+    def count_calls(model, pairs, *rest):
         pairs_forced.extend(pairs)
         return plain(model, pairs, *rest)
 
-    monkeypatch.setattr(forced, "capture_pairs", counted)
+    monkeypatch.setattr(forced, "capture_pairs", count_calls)
     return pairs_forced
 
 

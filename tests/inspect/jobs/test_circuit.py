@@ -101,7 +101,11 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
     # One of labels has no French word to decide for
     named = [replace(pair, target="good", foil="bad", line=n) for n, pair in enumerate(PAIRS, 1)]
     bad = replace(named[0], target="godo", line=99)
-    pairs = [bad, *named, *(replace(pair.turned(), target="good", foil="bad") for pair in named)]
+    pairs = [
+        bad,
+        *named,
+        *(replace(pair.swap_sides(), target="good", foil="bad") for pair in named),
+    ]
     settings = CircuitOptions(draw=99)
     models = [zoo["translate"], zoo["bert_classifier"]]
     record = inspect_circuit(models, pairs, name="table", settings=settings)
@@ -172,9 +176,9 @@ def test_repeated_tokens_are_those_of_a_vocabulary(zoo, name):
 
 def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # noqa: F811
     pytest.importorskip("transformers")
-    from tests.foreign.test_gpt2 import imported
+    from tests.foreign.test_gpt2 import import_both
 
-    imported(gpt2_directory()[0], tmp_path)
+    import_both(gpt2_directory()[0], tmp_path)
     decider = Decider(open_for_inspection(tmp_path / "ours", tasks=VIEW.tasks))
     side = read_tokenizer(tmp_path / "ours").target
     # As in its vocabulary of 50,257, some words stand there with and without a space

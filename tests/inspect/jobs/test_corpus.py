@@ -88,7 +88,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
     monkeypatch.setattr(forced, "MOST_CELLS", 1)
     captured, held, settings = forced.capture_batches, [], []
 
-    def watched(*arguments):
+    def watch_batches(*arguments):
         for numbers, batch in captured(*arguments):
             assert all(reference() is None for reference in held), "the one before is still held"
             held[:] = [weakref.ref(batch)]
@@ -97,7 +97,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
             del batch
             yield batches.pop()
 
-    monkeypatch.setattr(forced, "capture_batches", watched)
+    monkeypatch.setattr(forced, "capture_batches", watch_batches)
     before = torch.backends.mkldnn.matmul.fp32_precision
     assert summed_up(opened, LINES, TARGETS).n_sentences == len(settings) == 4
     assert set(settings) == {"ieee"}, "oneDNN would keep something for every shape"

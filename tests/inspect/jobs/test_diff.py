@@ -26,7 +26,7 @@ CONFIG = ModelConfig(
 )
 
 
-def made(path, seed=1, config=CONFIG, lines=LINES):
+def make_directory(path, seed=1, config=CONFIG, lines=LINES):
     tokenizer = train_tokenizer(lines * 3, TokenizerConfig(vocab_size=300))
     torch.manual_seed(seed)
     model = Transformer(config, tokenizer.vocab_size)
@@ -40,15 +40,15 @@ def made(path, seed=1, config=CONFIG, lines=LINES):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, one_thread):
-    return made(tmp_path_factory.mktemp("diff") / "a")
+    return make_directory(tmp_path_factory.mktemp("diff") / "a")
 
 
 @pytest.fixture(scope="module")
 def second(tmp_path_factory, one_thread):
-    return made(tmp_path_factory.mktemp("diff") / "b", seed=2)
+    return make_directory(tmp_path_factory.mktemp("diff") / "b", seed=2)
 
 
-def permuted(directory, seed=3):
+def permute_heads(directory, seed=3):
     """The same model with the heads of every layer in another order, and that order."""
     model = Transformer(directory.model.config, directory.model.vocab_size).eval()
     model.load_state_dict(directory.model.state_dict())
@@ -83,7 +83,7 @@ def test_a_model_is_itself(first, matching):
 
 @pytest.mark.parametrize("matching", [None, "kind"])
 def test_exchanged_heads_are_found_again(first, matching):
-    other, orders = permuted(first)
+    other, orders = permute_heads(first)
     source, mask = torch.tensor([[5, 6, 7, 3]]), torch.ones(1, 4, dtype=torch.bool)
     target = torch.tensor([[2, 8, 9]])
     before, after = (d.model(source, mask, target) for d in (first, other))
@@ -210,14 +210,14 @@ def test_rare_word_heads_are_named_by_the_frequencies_of_either_model(
 
 
 def test_models_of_other_depths_are_compared_across_layers(first, tmp_path):
-    deeper = made(tmp_path / "deeper", config=replace(CONFIG, n_encoder_layers=3))
+    deeper = make_directory(tmp_path / "deeper", config=replace(CONFIG, n_encoder_layers=3))
     diff = inspect_diff(first, deeper, LINES)
     assert diff.matching == "kind"
     assert sum(change.first is None for change in diff.changes) == 4
 
 
 def test_other_vocabularies_are_refused(first, tmp_path):
-    other = made(tmp_path / "other", lines=["Ein Mann schläft.", "Zwei Hunde."])
+    other = make_directory(tmp_path / "other", lines=["Ein Mann schläft.", "Zwei Hunde."])
     with pytest.raises(DataError, match=r"tokenizers differ, from token \d+ on; .*one vocabulary"):
         inspect_diff(first, other, LINES)
 

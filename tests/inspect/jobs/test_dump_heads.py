@@ -241,7 +241,7 @@ def all_maps(make_record):
     return [make_record(tuple(source), tuple(target)).captured for source, target in sizes]
 
 
-def filled(layout, all_maps, order=(2, 0, 1)):
+def fill_shard(layout, all_maps, order=(2, 0, 1)):
     lengths = [(len(maps.source_ids), len(maps.target_ids)) for maps in all_maps]
     shard = ShardArrays(layout, [3, 5, 6], lengths)
     for number in order:
@@ -250,7 +250,7 @@ def filled(layout, all_maps, order=(2, 0, 1)):
 
 
 def test_dense_maps_come_back_in_half_precision(all_maps):
-    arrays = filled(DumpLayout(heads=HEADS), all_maps)
+    arrays = fill_shard(DumpLayout(heads=HEADS), all_maps)
     assert arrays["index"].tolist() == [3, 5, 6]
     assert arrays["src_len"].tolist() == [5, 2, 7]
     assert arrays["tgt_len"].tolist() == [3, 4, 2]
@@ -274,7 +274,7 @@ def test_dense_maps_come_back_in_half_precision(all_maps):
 
 
 def test_sparse_rows_hold_the_largest_weights_and_the_rest(all_maps):
-    arrays = filled(DumpLayout(heads=HEADS, top_k=3), all_maps)
+    arrays = fill_shard(DumpLayout(heads=HEADS, top_k=3), all_maps)
     for number, maps in enumerate(all_maps):
         weights = maps.weights(HEADS[3])
         start, stop = arrays["cross.off"][number : number + 2]
@@ -303,7 +303,7 @@ def test_of_equal_weights_the_first_column_comes_first():
 @pytest.mark.parametrize("top_k", [None, 1, 3])
 def test_the_size_is_that_of_the_arrays(all_maps, top_k):
     layout = DumpLayout(heads=HEADS, top_k=top_k)
-    arrays = filled(layout, all_maps)
+    arrays = fill_shard(layout, all_maps)
     expected = sum(layout.n_bytes(len(m.source_ids), len(m.target_ids)) for m in all_maps)
     ends_of_offsets = 8 * len(layout.kinds)
     assert sum(array.nbytes for array in arrays.values()) == expected + ends_of_offsets

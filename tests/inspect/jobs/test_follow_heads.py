@@ -66,7 +66,7 @@ def recipe(tmp_path_factory):
     return make_recipe(values, "test")
 
 
-def changed(recipe, **keys):
+def change_recipe(recipe, **keys):
     return replace(recipe, training=replace(recipe.training, **keys))
 
 
@@ -85,7 +85,7 @@ def lines_of(run):
     return [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
 
 
-def learned(run):
+def read_run(run):
     """What a run has come to: its weights, and the losses on the way."""
     entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = [(e["kind"], e["step"], e.get("loss"), e.get("scores")) for e in entries]
@@ -137,8 +137,8 @@ def test_a_checkpoint_can_be_compared_with_another(whole):
 
 
 def test_recording_heads_does_not_change_the_training(recipe, tmp_path, whole):
-    result = train(changed(recipe, inspect_every=0), tmp_path / "run")
-    assert learned(tmp_path / "run") == learned(whole)
+    result = train(change_recipe(recipe, inspect_every=0), tmp_path / "run")
+    assert read_run(tmp_path / "run") == read_run(whole)
     assert not list((tmp_path / "run").glob("heads*"))
     assert result.n_inspections == 0
 
@@ -157,7 +157,7 @@ def test_a_resumed_run_neither_repeats_nor_loses_lines(recipe, tmp_path, whole, 
     train(recipe, run)
     for name in ("heads.jsonl", "heads-probe.jsonl"):
         assert (run / name).read_bytes() == (whole / name).read_bytes()
-    assert learned(run) == learned(whole)
+    assert read_run(run) == read_run(whole)
 
 
 def test_a_torn_line_is_written_again_whole(recipe, tmp_path, whole):
@@ -180,7 +180,7 @@ def test_a_return_to_a_checkpoint_takes_its_lines_back(recipe, tmp_path, monkeyp
 
     monkeypatch.setattr(gradients, "projected_loss", loss)
     run = tmp_path / "run"
-    state = train(changed(recipe, inspect_every=1), run).state
+    state = train(change_recipe(recipe, inspect_every=1), run).state
     (rollback,) = state.rollbacks
     assert (rollback.step, rollback.failed_step) == (4, 7)
     steps = [line["step"] for line in lines_of(run) if line["id"] == "enc.0.0"]
@@ -189,20 +189,20 @@ def test_a_return_to_a_checkpoint_takes_its_lines_back(recipe, tmp_path, monkeyp
 
 def test_looking_may_begin_and_end_in_the_middle_of_a_run(recipe, tmp_path, whole):
     run = tmp_path / "run"
-    crash_at(changed(recipe, inspect_every=0), run, 5)
+    crash_at(change_recipe(recipe, inspect_every=0), run, 5)
     crash_at(recipe, run, 11)
     assert sorted({line["step"] for line in lines_of(run)}) == [6, 9]
-    crash_at(changed(recipe, inspect_every=0), run, 12)
+    crash_at(change_recipe(recipe, inspect_every=0), run, 12)
     assert sorted({line["step"] for line in lines_of(run)}) == [6, 9]
-    train(changed(recipe, inspect_every=2), run)
+    train(change_recipe(recipe, inspect_every=2), run)
     assert sorted({line["step"] for line in lines_of(run)}) == [6, 9, 12]
-    assert learned(run) == learned(whole)
+    assert read_run(run) == read_run(whole)
 
 
 def test_fresh_removes_the_records_of_the_heads(recipe, tmp_path, whole):
     run = tmp_path / "run"
     crash_at(recipe, run, 9)
-    train(changed(recipe, inspect_every=0, max_steps=1), run, fresh=True)
+    train(change_recipe(recipe, inspect_every=0, max_steps=1), run, fresh=True)
     assert not list(run.glob("heads*"))
 
 
@@ -225,7 +225,7 @@ def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypat
     assert not any("rare_argmax" in line["metrics"] for line in lines_of(whole)), "all are frequent"
     monkeypatch.setattr(roles, "FREQUENT", 3)
     monkeypatch.setattr(roles, "FEWEST_TOKENS", 2)
-    train(changed(recipe, max_steps=3), tmp_path / "run")
+    train(change_recipe(recipe, max_steps=3), tmp_path / "run")
     lines = lines_of(tmp_path / "run")
     assert {line["step"] for line in lines} == {0, 3}
     for line in lines:

@@ -68,7 +68,11 @@ def test_a_translation_that_torch_would_not_find_is_shown_all_the_same(model, mo
         """Finds what torch does not; cannot search with a model that is recorded."""
 
         def supports(self, config, model):
-            return None if hasattr(model, "forward") or hasattr(model, "made") else "not here"
+            return (
+                None
+                if hasattr(model, "forward") or hasattr(model, "existing_model")
+                else "not here"
+            )
 
         def prepare(self, model):
             return self

@@ -49,7 +49,7 @@ def test_translations_take_the_place_of_missing_targets(opened):
     assert [pair.target for pair in pairs] == texts
 
 
-def linked(opened, pair, links, units="words"):
+def link_pieces(opened, pair, links, units="words"):
     report = AlignmentReport()
     gold = [GoldLinks(frozenset(), frozenset(links))]
     ((source, target, token_links),) = workflow.linked_as_given(
@@ -61,7 +61,7 @@ def linked(opened, pair, links, units="words"):
 
 def test_words_that_are_linked_link_their_tokens(opened):
     pair = PairTexts(0, "the xyz", "snow . A", None, ("snow", ".A"))
-    assert linked(opened, pair, [(1, 1)]) == {(s, t) for s in "xyz" for t in (".", "A")}
+    assert link_pieces(opened, pair, [(1, 1)]) == {(s, t) for s in "xyz" for t in (".", "A")}
 
 
 def test_pieces_that_are_linked_are_tokens(opened):
@@ -70,7 +70,10 @@ def test_pieces_that_are_linked_are_tokens(opened):
     side = opened.directory.tokenizer.source
     words = [side.decode([token]) for token in tokens]
     links = [(0, len(tokens) - 1), (1, 0)]
-    assert linked(opened, pair, links, "pieces") == {(words[0], words[-1]), (words[1], words[0])}
+    assert link_pieces(opened, pair, links, "pieces") == {
+        (words[0], words[-1]),
+        (words[1], words[0]),
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_pieces_that_are_linked_are_tokens(opened):
 )
 def test_links_of_words_that_are_not_there_are_an_error(opened, units, said):
     with pytest.raises(DataError, match=said):
-        linked(
+        link_pieces(
             opened, PairTexts(0, "the dog", "the dog"), [(0, 2 if units == "words" else 9)], units
         )
 

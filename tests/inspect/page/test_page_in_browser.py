@@ -308,7 +308,7 @@ def tabs(tmp_path, browser):
     # in the midst of the browser's own loop, which then never ends
     pytest.importorskip("axe_playwright_python.sync_playwright")
 
-    def opened():
+    def open_tabs():
         with browser.new_page() as page:
             page.goto(path.as_uri())
             names = page.locator("#tabs button").evaluate_all("all => all.map(one => one.id)")
@@ -322,7 +322,7 @@ def tabs(tmp_path, browser):
 
     path = tmp_path / "sample.html"
     path.write_text(sample_page(), encoding="utf-8")
-    return opened()
+    return open_tabs()
 
 
 def test_axe_finds_nothing_against_its_rules_in_a_report(tabs):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.inspect.cases import stored_model
-from tests.oracles.unpacked import page_data, unpacked
+from tests.oracles.unpacked import page_data, unpack_json
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect import pages as render_html_module
@@ -43,7 +43,7 @@ from tformer_cli.text.train_tokenizer import train_tokenizer
 HOSTILE = ("</script>", "<!--", "<img src=x onerror=alert(1)>", "{{data}}", "🙂", "שלום", "\u2028")
 
 
-def named(head):
+def head_named(head):
     """The head of a name."""
     kind, layer, number = head["id"].split(".")
     return HeadId(kind, int(layer), int(number))
@@ -67,8 +67,8 @@ def test_the_page_holds_every_head_and_its_weights(record):
     assert [head["id"] for head in sentence["heads"]] == [str(head) for head in record.heads]
     for head in sentence["heads"]:
         numbers = np.frombuffer(base64.b64decode(head["weights"]), "<u2") / 65535
-        expected = record.maps.weights(named(head))
-        if named(head).kind == "dec":
+        expected = record.maps.weights(head_named(head))
+        if head_named(head).kind == "dec":
             expected = expected[np.tri(*expected.shape, dtype=bool)]
         np.testing.assert_allclose(numbers, expected.flatten(), atol=1e-5)
 
@@ -167,7 +167,7 @@ def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
     data = page_data(render_html([record]))
     assert list(data["metrics"]) == list(METRICS)
     for head in data["sentences"][0]["heads"]:
-        metrics = record.metrics[named(head)]
+        metrics = record.metrics[head_named(head)]
         measures = dict(zip(METRICS, head["metrics"], strict=True))
         assert {name: value for name, value in measures.items() if value is not None} == {
             name: pytest.approx(value, rel=1e-3) for name, value in metrics.items()
@@ -313,7 +313,7 @@ def report(model):
 
 @pytest.fixture(scope="module")
 def data(report):
-    return unpacked(page_data(render_report(report)))
+    return unpack_json(page_data(render_report(report)))
 
 
 def test_the_same_report_gives_the_same_bytes(report, model):
@@ -389,7 +389,7 @@ def test_without_ablation_its_tab_has_no_data(model):
     found = inspect_report(
         model, LINES[:1], device="cpu", options=ReportOptions(heads=("enc",), ablation=False)
     )
-    (sentence,) = unpacked(page_data(render_report(found)))["sentences"]
+    (sentence,) = unpack_json(page_data(render_report(found)))["sentences"]
     assert "ablation" not in sentence["views"]
     assert [step["head"].split(".")[0] for step in sentence["views"]["step"]] == ["enc"]
 
@@ -430,7 +430,7 @@ def test_a_report_of_60_tokens_and_144_heads_stays_below_a_megabyte_and_a_half(t
     (sentence,) = report.sentences
     assert len(sentence.heads.source_pieces) == len(sentence.heads.target_pieces) == 61
     text = render_report(report)
-    assert unpacked(page_data(text))["sentences"][0]["bits"] == 16
+    assert unpack_json(page_data(text))["sentences"][0]["bits"] == 16
     # 61 position vectors of a base model's 512 dimensions would be this much larger.
     assert len(text.encode()) + 61 * (512 - 64) * 4 / 3 < 1_500_000
 
@@ -460,11 +460,11 @@ def shape_of(data):
 
 def test_the_sample_is_small_and_has_all_that_a_report_has_now(stored, model):
     assert len(stored) <= LARGEST
-    sample = unpacked(json.loads(stored))
+    sample = unpack_json(json.loads(stored))
     report = inspect_report(
         model, ["A man sleeps.", "Two dogs."], options=ReportOptions(mode="live"), device="cpu"
     )
-    fresh = unpacked(json.loads(json.dumps(report_data(report))))
+    fresh = unpack_json(json.loads(json.dumps(report_data(report))))
     for data in (sample, fresh):  # these are named by heads
         for sentence in data["sentences"]:
             assert sentence.pop("vectors")

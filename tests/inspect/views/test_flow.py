@@ -3,7 +3,7 @@ import re
 import pytest
 import torch
 
-from tests.oracles.unpacked import page_data, unpacked
+from tests.oracles.unpacked import page_data, unpack_json
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
@@ -61,7 +61,7 @@ def test_a_blank_line_has_no_positions(make_blank_record):
 
 def test_the_page_holds_both_methods_and_shows_the_one_asked_for(flows):
     page = render_view(VIEW, [flows], FlowOptions(method="rollout"))
-    (sentence,) = unpacked(page_data(page))["sentences"]
+    (sentence,) = unpack_json(page_data(page))["sentences"]
     assert sentence["heads"] == []
     assert list(sentence["views"]) == ["flow"]
     shown = sentence["views"]["flow"]

@@ -18,7 +18,7 @@ from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.views.image import attention_distance, over_image
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
-from tformer_cli.text.images.decoding import Scaling, decoded
+from tformer_cli.text.images.decoding import Scaling, decode_image
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 
 N = 6  # patches, 3 rows of 2
@@ -142,13 +142,13 @@ def test_every_format_is_written(tmp_path, photo):
     page = run("inspect-image", path, photo[0], "--format", "html", "-q").stdout
     images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
     assert len(images) == 1 + 8
-    pixels = decoded(base64.b64decode(images[0]), "a")
+    pixels = decode_image(base64.b64decode(images[0]), "a")
     assert np.array_equal(pixels[::18, ::18], photo[1])
     assert "distance" in page
     assert POLICY in page
     assert "http" not in page.replace("http-equiv", "")
     run("inspect-image", path, photo[0], "--format", "png", "-q", "-o", tmp_path / "a.png")
-    sheet = decoded((tmp_path / "a.png").read_bytes(), "a")
+    sheet = decode_image((tmp_path / "a.png").read_bytes(), "a")
     assert sheet.shape == (3 * 216 + 12, 3 * 144 + 12, 3)
     assert np.array_equal(sheet[:216:18, :144:18], photo[1])
 

@@ -24,7 +24,7 @@ from tformer_cli.text.tokenizer import BOS_ID
 SUMMARY = ModelSummary(name="<m&>", n_encoder_layers=1, n_decoder_layers=1, n_heads=2, step=1)
 
 
-def made(positions, d_model=64):
+def make_model(positions, d_model=64):
     torch.manual_seed(1)
     config = ModelConfig(
         d_model=d_model,
@@ -39,7 +39,7 @@ def made(positions, d_model=64):
 
 
 def test_similarity_of_sinusoids_depends_on_the_offset_alone_and_the_norm_is_half_the_width():
-    record = read_positions(made("sinusoidal"), SUMMARY, 50)
+    record = read_positions(make_model("sinusoidal"), SUMMARY, 50)
     (table,) = record.tables
     assert (record.kind, table.stack) == ("sinusoidal", "both")
     assert table.squared_norms.tolist() == pytest.approx([32.0] * 50, abs=1e-5)
@@ -52,7 +52,7 @@ def test_similarity_of_sinusoids_depends_on_the_offset_alone_and_the_norm_is_hal
 
 
 def test_rotary_positions_are_seen_as_where_an_arrow_ends_up():
-    record = read_positions(made("rotary"), SUMMARY, 50)
+    record = read_positions(make_model("rotary"), SUMMARY, 50)
     (table,) = record.tables
     assert (record.kind, table.stack, table.table.shape) == ("rotary", "both", (50, 32))
     assert table.squared_norms.tolist() == pytest.approx([16.0] * 50, abs=1e-5)
@@ -60,7 +60,7 @@ def test_rotary_positions_are_seen_as_where_an_arrow_ends_up():
 
 
 def test_learned_positions_are_measured_for_each_stack():
-    model = made("learned")
+    model = make_model("learned")
     with torch.no_grad():
         model.decoder_input.positions.table.copy_(2 * sinusoids(50, 64))
     encoder, decoder = read_positions(model, SUMMARY, 40).tables
@@ -75,7 +75,7 @@ def test_learned_positions_are_measured_for_each_stack():
     assert "cosine 1.000" in facts_of(decoder)[-1][1]
 
 
-def shown(record):
+def show_record(record):
     console = Console(file=io.StringIO(), width=60, color_system=None)
     VIEW.text(console, record, PositionsOptions())
     return console.file.getvalue()
@@ -83,7 +83,7 @@ def shown(record):
 
 @pytest.mark.parametrize("kind", ["relative", "alibi"])
 def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
-    model = made(kind)
+    model = make_model(kind)
     record = read_positions(model, SUMMARY, 20)
     assert record.tables == ()
     encoder, decoder = record.biases
@@ -101,7 +101,7 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
                 assert torch.equal(diagonal, values)
     data = VIEW.json(record)
     assert [biases["stack"] for biases in data["biases"]] == ["encoder", "decoder"]
-    text = shown(record)
+    text = show_record(record)
     line = next(line for line in text.splitlines() if line.startswith("    -16"))
     assert [float(word) for word in line.split()[1:]] == pytest.approx(
         encoder.biases[:, 3].tolist(), abs=6e-4
@@ -114,7 +114,7 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
 
 def test_scores_of_rotary_positions_are_measured_by_offset():
     """Where all tokens have one query and one key, a score depends on the offset alone."""
-    model = made("rotary")
+    model = make_model("rotary")
     generator, drawn = torch.Generator().manual_seed(3), {}
     with torch.no_grad():
         for kind, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
@@ -140,7 +140,7 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
         ("encoder", 0),
         ("decoder", 0),
     ]
-    assert "scores by offset, decoder, layer 0" in shown(record)
+    assert "scores by offset, decoder, layer 0" in show_record(record)
     ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
     arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
     assert arrays["decoder.0.score"].shape == (2, 20)
@@ -149,7 +149,7 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
 
 def test_the_begin_of_sentence_is_no_random_token():
     """It would count at the last offset alone, and heads may like it more than all others."""
-    model = made("rotary").eval()
+    model = make_model("rotary").eval()
     _, before = read_positions(model, SUMMARY, 20).scores
     with torch.no_grad():
         model.source_embedding.weight[BOS_ID] *= -50
@@ -158,21 +158,21 @@ def test_the_begin_of_sentence_is_no_random_token():
 
 
 def test_a_query_needs_room_on_both_sides():
-    record = read_positions(made("rotary"), SUMMARY, 50)
+    record = read_positions(make_model("rotary"), SUMMARY, 50)
     assert record.scores[0].offsets == tuple(range(-24, 25))
-    assert read_positions(made("sinusoidal"), SUMMARY, 50).scores == ()
+    assert read_positions(make_model("sinusoidal"), SUMMARY, 50).scores == ()
 
 
 def test_heads_that_do_not_fit_are_counted():
-    model = made("alibi")
+    model = make_model("alibi")
     record = read_positions(model, SUMMARY, 20)
     many = replace(record.biases[0], biases=record.biases[0].biases.repeat(5, 1))
-    assert "5 more heads" in shown(replace(record, biases=(many,)))
+    assert "5 more heads" in show_record(replace(record, biases=(many,)))
 
 
 def test_a_model_without_positions_says_so():
-    record = read_positions(made("none"), SUMMARY, 20)
-    assert "<m&>  has no position vectors" in shown(record)
+    record = read_positions(make_model("none"), SUMMARY, 20)
+    assert "<m&>  has no position vectors" in show_record(record)
     assert "biases" not in VIEW.json(record)
     render_view(VIEW, [record], PositionsOptions())
 
@@ -181,7 +181,7 @@ def test_a_model_without_positions_says_so():
     ("kind", "width"), [("sinusoidal", 64), ("learned", 10), ("rotary", 32), ("table", 10)]
 )
 def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
-    record = read_positions(made(kind, width), SUMMARY, 20)
+    record = read_positions(make_model(kind, width), SUMMARY, 20)
     ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
     data = VIEW.json(record)
     assert data["schema"] == "tformer.positions/1"
@@ -189,5 +189,5 @@ def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
     page = render_view(VIEW, [record], PositionsOptions())
     assert "<m&>" not in page
     assert '"kind":"' + kind in page
-    again = read_positions(made(kind, width), SUMMARY, 20)
+    again = read_positions(make_model(kind, width), SUMMARY, 20)
     assert page == render_view(VIEW, [again], PositionsOptions())

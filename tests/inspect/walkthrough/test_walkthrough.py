@@ -83,7 +83,7 @@ def failing(record):
     return {step.number for step in record.steps if (step.difference or 0) > 1e-4}
 
 
-def turned(record, config):
+def check_rotary(record, config):
     first, _, scores = record.steps[:3]
     is_turned = record.head.kind != "cross"
     names = ["q_turned", "k_turned"] if is_turned else []
@@ -92,7 +92,7 @@ def turned(record, config):
     assert "PE" not in str(first)
 
 
-def biased(record, config):
+def check_biased(record, config):
     scores, scaled = record.steps[2:4]
     has_bias = record.head.kind != "cross"
     assert ("b" in scaled.tables[0].columns) == ("b_j" in scaled.formulas[0]) == has_bias
@@ -101,13 +101,13 @@ def biased(record, config):
     assert ("q' = q + u, u learned" in scores.formulas) == adds_to_queries
 
 
-def shared(record, config):
+def check_shared(record, config):
     place, first = f"{record.head.kind}.{record.head.layer}", record.head.head // 2 * 2
     says = f"Heads {place}.{first} to {place}.{first + 1} share keys and values."
     assert says in record.steps[1].says
 
 
-def unprojected(record, config):
+def check_unprojected(record, config):
     shown = [line for step in record.steps for line in (*step.formulas, step.says)]
     assert not any("W_" in line for line in shown)
     assert record.steps[1].formulas[0] == "q = x"
@@ -130,7 +130,7 @@ def similar(formula, then, title="Not scaled"):
     return check
 
 
-def embedded(formula):
+def check_embedding(formula):
     def check(record, config):
         if record.head.layer == 0:
             assert record.steps[0].formulas[0] == formula
@@ -147,14 +147,14 @@ def plain(record, config):
 
 VARIANTS = [
     ("post pre", {}, plain),
-    ("post pre", {"positions": "rotary"}, turned),
-    ("post", {"positions": "relative"}, biased),
-    ("post", {"positions": "alibi"}, biased),
-    ("post", {"positions": "segments"}, biased),
-    ("post", {"n_key_heads": 2, "positions": "rotary", "similarity": "distance"}, shared),
+    ("post pre", {"positions": "rotary"}, check_rotary),
+    ("post", {"positions": "relative"}, check_biased),
+    ("post", {"positions": "alibi"}, check_biased),
+    ("post", {"positions": "segments"}, check_biased),
+    ("post", {"n_key_heads": 2, "positions": "rotary", "similarity": "distance"}, check_shared),
     ("pre", {"d_head": 5, "similarity": "dot", "positions": "relative", "norm_kind": "rms"},
      root_mean_square),
-    ("post pre", {"projections": False}, unprojected),
+    ("post pre", {"projections": False}, check_unprojected),
     ("post pre", {"norm_kind": "rms", "gated": True, "embedding_norm": True}, root_mean_square),
     ("post", {"similarity": "dot"}, similar("s_j = q·k_j, not divided by √d_k", "s_j")),
     ("post", {"similarity": "cosine", "positions": "rotary"},
@@ -165,10 +165,11 @@ VARIANTS = [
     ("post", {"similarity": "additive", "positions": "relative"},
      similar("s_j = v·tanh(q + k_j) = Σ_i v_i·tanh(q_i + k_ji), v learned", "s_j + b_j")),
     ("post", {"embedding_norm": True, "output_bias": True},
-     embedded("x = LN(√d_model · E[token] + PE(position))")),
+     check_embedding("x = LN(√d_model · E[token] + PE(position))")),
     ("post", {"scale_embeddings": False, "positions": "table"},
-     embedded("x = E[token] + PE(position)")),
-    ("post", {"final_norm": "always", "positions": "rotary"}, embedded("x = √d_model · E[token]")),
+     check_embedding("x = E[token] + PE(position)")),
+    ("post", {"final_norm": "always", "positions": "rotary"},
+     check_embedding("x = √d_model · E[token]")),
     ("post pre", {"decoder_cell": "ssru"}, plain),
 ]  # fmt: skip
 

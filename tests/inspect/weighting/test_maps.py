@@ -475,7 +475,7 @@ def test_a_gate_is_part_of_what_a_head_brings(make_model):
     model = make_model()
     model.encoder.layers[1].self_attention.gate = torch.tensor([1.0, 0.0, 0.5, 1.0]).view(4, 1, 1)
     sublayer = observe_sublayers(model, SOURCE_SUBLAYERS, TARGET_INPUT_SUBLAYERS)[1]
-    transformed = sublayer.transformed()
+    transformed = sublayer.transform_values()
     assert transformed[1].abs().max() == 0.0
     summed = (sublayer.weights() @ transformed).sum(dim=0) + sublayer.out_bias
     torch.testing.assert_close(summed, sublayer.attended, atol=1e-5, rtol=0)

@@ -17,7 +17,7 @@ from PIL import Image, ImageFile
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.show.png import png_of
 from tformer_cli.text.images import decoding
-from tformer_cli.text.images.decoding import Scaling, decoded, scale_image
+from tformer_cli.text.images.decoding import Scaling, decode_image, scale_image
 from tformer_cli.text.images.named import is_row, name_of_image, read_image
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 from tformer_cli.text.tokenizer import parse_tokenizer
@@ -80,18 +80,18 @@ def test_a_picture_is_its_pixels(tmp_path):
 def test_our_own_png_is_read_by_pillow():
     for channels in (1, 3):
         pixels = np.random.default_rng(3).integers(0, 256, (5, 7, channels), np.uint8)
-        assert np.array_equal(decoded(png_of(pixels), "a"), pixels)
+        assert np.array_equal(decode_image(png_of(pixels), "a"), pixels)
 
 
 def test_white_shows_through_and_sixteen_bits_become_eight(tmp_path):
     values, content = picture("RGBA")
     share = values[..., 3:] / 255
     expected = values[..., :3] * share + 255 * (1 - share)
-    assert np.abs(decoded(content, "a").astype(float) - expected).max() <= 1.0
+    assert np.abs(decode_image(content, "a").astype(float) - expected).max() <= 1.0
     stream = io.BytesIO()
     deep = np.arange(0, 12 * 5000, 5000, dtype=np.uint16).reshape(4, 3)
     Image.fromarray(deep).save(stream, format="PNG")
-    assert np.array_equal(decoded(stream.getvalue(), "a")[..., 0], deep >> 8)
+    assert np.array_equal(decode_image(stream.getvalue(), "a")[..., 0], deep >> 8)
 
 
 def test_a_photo_lies_as_its_camera_says():
@@ -100,7 +100,9 @@ def test_a_photo_lies_as_its_camera_says():
     exif = Image.Exif()
     exif[0x0112] = 6  # turn to the right
     Image.fromarray(values[..., 0]).save(stream, format="PNG", exif=exif)
-    assert np.array_equal(decoded(stream.getvalue(), "a")[..., 0], np.rot90(values[..., 0], -1))
+    assert np.array_equal(
+        decode_image(stream.getvalue(), "a")[..., 0], np.rot90(values[..., 0], -1)
+    )
 
 
 def test_one_of_many(images, tmp_path):
@@ -244,9 +246,9 @@ def test_large_pictures_are_read_in_strips(monkeypatch):
     """Pixel by pixel what is read at once, of all kinds; a picture's copy is what memory holds."""
     for mode in ("L", "LA", "RGB", "RGBA"):
         _, content = picture(mode, (37, 53))
-        at_once = decoded(content, "a")
+        at_once = decode_image(content, "a")
         monkeypatch.setattr(decoding, "_STRIP_PIXELS", 100)
-        assert np.array_equal(decoded(content, "a"), at_once)
+        assert np.array_equal(decode_image(content, "a"), at_once)
         monkeypatch.undo()
 
 
@@ -261,7 +263,7 @@ def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
     Image.new("RGBA", (8_000, 10_000)).save(tmp_path / "a.png")
     code = (
         "import resource, sys; from tformer_cli.text.images.decoding import *\n"
-        "pixels = decoded(open(sys.argv[1], 'rb').read(), 'a')\n"
+        "pixels = decode_image(open(sys.argv[1], 'rb').read(), 'a')\n"
         "scale_image(pixels, Scaling(size=(224, 224, 3), resize=(256,)), 'a')\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
@@ -311,8 +313,8 @@ def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp
     _, content = picture()
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UsageError, match=re.escape(installing("images"))):
-        decoded(content, "a")
+        decode_image(content, "a")
     with pytest.raises(DataError, match=r"^a text: is not a picture"):
-        decoded(b"a text", "a text")
+        decode_image(b"a text", "a text")
     tokenizer = ImageTokenizer(Scaling(size=SIZE), 1)
     assert len(tokenizer.source.encode(f"{tmp_path / 'few.idx'}#0")) == 12

@@ -114,7 +114,7 @@ def test_decoded_ids_are_the_text_of_transformers(marian, data):
     assert ours.target.decode(ids) == expected
 
 
-@pytest.mark.parametrize("languages", [MARIAN, MARIAN.chosen(None, "fra"), Languages()])
+@pytest.mark.parametrize("languages", [MARIAN, MARIAN.choose_languages(None, "fra"), Languages()])
 @quick
 @given(text=st.one_of(hard_text, hard_text.map(lambda text: ">>fra<<" + text)))
 def test_spans_lie_in_the_text_in_order(spms, languages, text):
@@ -131,7 +131,7 @@ def test_spans_lie_in_the_text_in_order(spms, languages, text):
 
 def test_languages_of_both_sides_come_back_from_the_file(spms):
     pieces = vocabulary(spms["bpe"], more=NLLB.tokens.values())
-    chosen = NLLB.chosen("eng", "fra")
+    chosen = NLLB.choose_languages("eng", "fra")
     made = SentencePieceTokenizer.build(spms["bpe"], None, pieces, languages=chosen)
     again = SentencePieceTokenizer.parse(made.to_json())
     assert again.languages == chosen

@@ -14,7 +14,7 @@ from tformer_cli.trainer.optimizers.muon import (
     SMALLEST,
     Muon,
     layer_matrices,
-    orthogonalized,
+    orthogonalize_matrices,
 )
 from tformer_cli.trainer.optimizers.optimizer import (
     make_optimizer,
@@ -97,7 +97,7 @@ def test_parts_of_a_joined_projection_are_updated_each_by_itself():
     joined.grad = gradient.clone()
     muon.step()
     for part, of_part in zip(apart.detach().chunk(3), gradient.chunk(3), strict=True):
-        part.sub_(orthogonalized(of_part[None])[0], alpha=0.1 * 0.2 * 3**0.5)
+        part.sub_(orthogonalize_matrices(of_part[None])[0], alpha=0.1 * 0.2 * 3**0.5)
     assert torch.allclose(joined, apart, atol=1e-6)
 
 
@@ -130,7 +130,7 @@ def test_normuon_is_the_algorithm_of_its_paper():
         weights *= 1 - 0.1 * 0.5
         for first in (0, 6, 12):  # three maps that share a parameter
             part = slice(first, first + 6)
-            muon_update = orthogonalized((gradient + 0.9 * momentum)[None, part])[0]
+            muon_update = orthogonalize_matrices((gradient + 0.9 * momentum)[None, part])[0]
             mean_square[part] = 0.95 * mean_square[part] + 0.05 * muon_update.square().mean(dim=1)
             leveled = muon_update / mean_square[part].sqrt()[:, None]
             leveled *= muon_update.norm() / leveled.norm()
@@ -263,7 +263,7 @@ def with_singular_values(values, n_columns):
     return (left * values) @ right.mT
 
 
-def rotated(matrices, result):
+def rotate_result(matrices, result):
     """The result in the matrices' singular vectors: diagonal if it has the same ones."""
     u, _, v = torch.linalg.svd(matrices.double(), full_matrices=False)
     return u.mT @ result.double() @ v.mT
@@ -277,7 +277,7 @@ def polynomial(values, coefficients):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keeps_singular_vectors_and_brings_singular_values_near_1(shape):
     matrices = random(3, *shape)
-    product = rotated(matrices, orthogonalized(matrices))
+    product = rotate_result(matrices, orthogonalize_matrices(matrices))
     values = product.diagonal(dim1=1, dim2=2)
     assert (product - torch.diag_embed(values)).abs().max() < 1e-4
     assert values.min() > 0.8
@@ -310,7 +310,7 @@ def test_the_spectrum_of_a_momentum_ends_nearer_1_than_by_jordans_five_iteration
     logs = np.log([0.00028, 0.0018, 0.0038, 0.0106, 0.0234, 0.09, 0.6])
     values = torch.from_numpy(np.exp(np.interp(np.linspace(0.01, 1.0, 64), quantiles, logs)))
     matrix = with_singular_values(values, n_columns)
-    ours = torch.linalg.svdvals(orthogonalized(matrix[None].float())[0].double())
+    ours = torch.linalg.svdvals(orthogonalize_matrices(matrix[None].float())[0].double())
     theirs = values / values.norm()
     for _ in range(5):
         theirs = polynomial(theirs, JORDAN)
@@ -327,7 +327,7 @@ def test_bfloat16_stays_in_bounds_where_few_entries_are_large(n_columns):
     matrices = 1e-3 * random(3, 256, n_columns)
     matrices[:, :4, :4] += random(3, 4, 4)
     matrices[:, 7, 9] = torch.tensor([1.0, 10.0, 100.0])
-    values = torch.linalg.svdvals(orthogonalized(matrices, torch.bfloat16))
+    values = torch.linalg.svdvals(orthogonalize_matrices(matrices, torch.bfloat16))
     assert values.max() < 1.0 + LARGEST_ERROR + 0.03
 
 
@@ -339,7 +339,9 @@ def test_ranks_scales_and_precisions_do_not_make_it_run_away(rank, n_columns, dt
     values = torch.zeros(32).double()
     values[:rank] = scale
     matrix = with_singular_values(values, n_columns)[None].float()
-    spectrum = rotated(matrix, orthogonalized(matrix, dtype)).diagonal(dim1=1, dim2=2)[0]
+    spectrum = rotate_result(matrix, orthogonalize_matrices(matrix, dtype)).diagonal(
+        dim1=1, dim2=2
+    )[0]
     assert spectrum[:rank].min() > 0.8
     assert spectrum.abs().max() < 1.25
     if dtype == torch.float32 and rank < 32:
@@ -349,22 +351,24 @@ def test_ranks_scales_and_precisions_do_not_make_it_run_away(rank, n_columns, dt
 @pytest.mark.parametrize("shape", [(16, 48), (48, 16), (16, 24)])
 def test_a_wide_matrix_is_the_same_by_both_ways(shape, monkeypatch):
     matrices, calls = random(2, *shape), []
-    quick = orthogonalized(matrices)
+    quick = orthogonalize_matrices(matrices)
     product = muon._product
     monkeypatch.setattr(muon, "_product", lambda gram: calls.append(1) or product(gram))
-    assert torch.equal(orthogonalized(matrices), quick)
+    assert torch.equal(orthogonalize_matrices(matrices), quick)
     assert calls == [1]
     monkeypatch.setattr(muon, "WIDE", 100.0)
-    assert torch.allclose(orthogonalized(matrices), quick, atol=1e-4)
-    orthogonalized(matrices, torch.bfloat16)
+    assert torch.allclose(orthogonalize_matrices(matrices), quick, atol=1e-4)
+    orthogonalize_matrices(matrices, torch.bfloat16)
     assert calls == [1]
 
 
 def test_a_matrix_of_zeros_stays_one():
     for shape in SHAPES:
-        assert torch.equal(orthogonalized(torch.zeros(1, *shape)), torch.zeros(1, *shape))
+        assert torch.equal(orthogonalize_matrices(torch.zeros(1, *shape)), torch.zeros(1, *shape))
 
 
 def test_matrices_beside_each_other_do_not_matter():
     matrices = random(5, 16, 32)
-    assert torch.allclose(orthogonalized(matrices)[3:4], orthogonalized(matrices[3:4]), atol=1e-6)
+    assert torch.allclose(
+        orthogonalize_matrices(matrices)[3:4], orthogonalize_matrices(matrices[3:4]), atol=1e-6
+    )

@@ -92,7 +92,7 @@ def work(rank, n, scenario):
     return {"steps": steps, "parts": parts, "n_sent": n_sent}
 
 
-def forked(n, scenario):
+def fork_processes(n, scenario):
     """What each of n processes finds."""
     with TemporaryDirectory() as directory:
         pids = []
@@ -118,4 +118,4 @@ def forked(n, scenario):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     pairs = zip(sys.argv[1::2], sys.argv[2::2], strict=True)
-    json.dump([forked(int(n), scenario) for n, scenario in pairs], sys.stdout)
+    json.dump([fork_processes(int(n), scenario) for n, scenario in pairs], sys.stdout)

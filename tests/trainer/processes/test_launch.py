@@ -7,7 +7,7 @@ import pytest
 
 from tformer_cli.errors import UsageError
 from tformer_cli.trainer.processes import launch
-from tformer_cli.trainer.processes.launch import Launch, launched, one_error_per_node
+from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
 from tformer_cli.trainer.processes.signals import stop_requests
 
 TORCHRUN = {
@@ -23,19 +23,21 @@ TORCHRUN = {
 
 def test_torchruns_environment_is_read():
     expected = Launch(rank=3, local_rank=1, world_size=4, local_world_size=2, machine="1")
-    assert launched(TORCHRUN) == expected
+    assert read_launch(TORCHRUN) == expected
 
 
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR"])
 def test_without_torchrun_a_process_is_alone(missing):
-    assert launched({}) == Launch()
-    assert launched({name: text for name, text in TORCHRUN.items() if name != missing}) == Launch()
+    assert read_launch({}) == Launch()
+    assert (
+        read_launch({name: text for name, text in TORCHRUN.items() if name != missing}) == Launch()
+    )
 
 
 @pytest.mark.parametrize("change", [{"RANK": "4"}, {"RANK": "x"}, {"LOCAL_RANK": "-1"}])
 def test_a_place_that_cannot_be_is_refused(change):
     with pytest.raises(UsageError, match="start processes with torchrun"):
-        launched(TORCHRUN | change)
+        read_launch(TORCHRUN | change)
 
 
 def test_the_first_process_of_a_machine_speaks_first(monkeypatch):

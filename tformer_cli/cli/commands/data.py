@@ -95,7 +95,7 @@ def check(
                 data,
                 wanted=possible,
                 n_examples=examples,
-                options=[*checks.written(), *fields.languages()],
+                options=[*checks.list_options(), *fields.languages()],
                 progress=progress.update,
             )
         _note_unjudged(data, possible, quiet=quiet)
@@ -277,7 +277,7 @@ def _clean(
 
 def _note_unjudged(data: "GivenData", checks: frozenset[str], *, quiet: bool) -> None:
     """Says which sides are not judged by languages, and which scores are mere numbers."""
-    sides = data.unjudged() if "language" in checks else {}
+    sides = data.unjudged_sides() if "language" in checks else {}
     options = {"target": "--target-language"}
     if unknown := [side for side, code in sides.items() if not code]:
         what = " and ".join(options.get(side, "--source-language") for side in unknown)

@@ -75,22 +75,22 @@ def chosen_document(
     if named_format is not None:
         if texts and (files.input_file is not None or named is None):
             raise UsageError("--document: takes one file; name it once, or omit it for stdin")
-        return _checked(file, format_named(named_format), files.output)
+        return _check_names(file, format_named(named_format), files.output)
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
     if texts and files.input_file is None:
         is_file = named is not None and NamedPath(name="TEXT", path=Path(named)).is_file()
-    found = format_of(file) if is_file else None
-    if reads_records and found is not None and found.extensions[0] in TABLES:
+    own_format = format_of(file) if is_file else None
+    if reads_records and own_format is not None and own_format.extensions[0] in TABLES:
         return None
-    if found is not None and (found.name != _PLAIN_TEXT or files.input_file is None):
-        return _checked(file, found, files.output)
+    if own_format is not None and (own_format.name != _PLAIN_TEXT or files.input_file is None):
+        return _check_names(file, own_format, files.output)
     if PurePath(files.output).suffix.lower() in REFUSED:
         raise UsageError(f"--output: {files.output}: cannot be written; name a file of text")
     return None
 
 
-def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
+def _check_names(file: str, chosen: Format, output: str) -> ChosenDocument:
     """Refuses names under which other programs would take the bytes for what they are not."""
     if program := COMPRESSORS.get(PurePath(file).suffix.casefold()):
         raise UsageError(
@@ -137,7 +137,7 @@ def translate_document(
     with ExitStack() as outputs:
         # The outputs first: an unwritable one is an error at once, not after the work
         stream = outputs.enter_context(results(output))
-        told = outputs.enter_context(results(summary_file)) if summary_file else None
+        summary_stream = outputs.enter_context(results(summary_file)) if summary_file else None
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         settings = ReadSettings(name=name, **languages(), **reading)
@@ -148,18 +148,20 @@ def translate_document(
             doubter = _open_doubter(opened)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
-        made = _translated(document, settings, answers, protects=protects, quiet=is_hidden)
-        stream.write(document.write(made.segments))
-        summary = made.summary
+        translated = _translate_document(
+            document, settings, answers, protects=protects, quiet=is_hidden
+        )
+        stream.write(document.write(translated.segments))
+        summary = translated.summary
         summary.skipped.update(document.skipped)
-        if told is not None:
-            found = {"format": chosen.format.name, **summary.as_json()}
-            told.write(json.dumps(found, ensure_ascii=False, indent=1).encode() + b"\n")
+        if summary_stream is not None:
+            record = {"format": chosen.format.name, **summary.as_json()}
+            summary_stream.write(json.dumps(record, ensure_ascii=False, indent=1).encode() + b"\n")
     if doubt_format is not None:
         for line in summary.doubt_lines(doubt_format):
             write_line(line)
-    done = count_of(summary.n_translated, "segment")
-    note(f"{done} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
+    result = count_of(summary.n_translated, "segment")
+    note(f"{result} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
     warn_of_results(answers.counts, quiet=quiet)
     if problem := summary.warning(has_text=may_have_text(data)):
         warn(f"{name}: {problem}")
@@ -180,10 +182,10 @@ def _open_doubter(opened: "Opened") -> "Doubter":
 
 def _warn_of_doubts(summary: "Summary", file: str) -> None:
     """Counts the segments to look at; the file lists them."""
-    reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
+    doubts = [set(segment["reasons"]) - {"restored"} for segment in summary.doubtful]
     for what, n in (
-        ("whose translation is doubtful", sum(bool(one - {"guessed"}) for one in reasons)),
-        ("with tags at guessed places", sum(one == {"guessed"} for one in reasons)),
+        ("whose translation is doubtful", sum(bool(reasons - {"guessed"}) for reasons in doubts)),
+        ("with tags at guessed places", sum(reasons == {"guessed"} for reasons in doubts)),
     ):
         if n:
             warn(f"{count_of(n, 'segment')} {what}; {file} lists them")
@@ -211,7 +213,7 @@ def _check_longest(document: "Document", name: str) -> None:
         )
 
 
-def _translated(
+def _translate_document(
     document: "Document",
     settings: "ReadSettings",
     answers: "ModelAnswers",
@@ -231,5 +233,5 @@ def _translated(
             try:
                 requests = job.send(answers.answers(requests, progress.update))
             except StopIteration as end:
-                made: Translated = end.value
-                return made
+                translated: Translated = end.value
+                return translated

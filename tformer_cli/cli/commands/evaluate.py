@@ -248,7 +248,7 @@ def _evaluate_labels(
     read = LineCounts()
     baselines: list[list[str]] = []
     label = str(references[0]) if references else ""
-    pairs = pictures.labeled(label, "--reference", read)
+    pairs = pictures.read_labeled_images(label, "--reference", read)
     if pairs is None:
         sources, right, *baselines = _read(texts, read, quiet=quiet)
     else:

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal, Unpack
 
-from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
+from tformer_cli.cli.line_job import FileOptions, render_buffers, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     DecodingPrecisionOption,
@@ -147,11 +147,11 @@ def generate(
         texts = [without_surrogates(text) for text in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
-            lines = rendered(generator.stream(prompts, size), counts, render)
+            lines = render_buffers(generator.stream(prompts, size), counts, render)
         elif is_seen and writing.output_format == "text" and _is_streamed(generator, texts):
-            lines = rendered([_stream(generator, texts, stream)], counts, lambda _: None)
+            lines = render_buffers([_stream(generator, texts, stream)], counts, lambda _: None)
         else:
-            lines = rendered([generator.generate(texts)], counts, render)
+            lines = render_buffers([generator.generate(texts)], counts, render)
         # A bar would be drawn over a text that is typed or shown on this terminal
         is_hidden = quiet or is_typed or is_seen or prompts is None
         write_lines(

@@ -67,10 +67,10 @@ def quickstart(
     from tformer_cli.kinds import training_of
     from tformer_cli.quickstart import quickstart as run_quickstart
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.trainer.processes.launch import launched, one_error_per_node
+    from tformer_cli.trainer.processes.launch import one_error_per_node, read_launch
 
     with one_error_per_node():
-        if launched().world_size > 1:
+        if read_launch().world_size > 1:
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
     prepare_torch(threads)
     chosen = QUICKSTARTS[task]
@@ -129,12 +129,12 @@ def show_commands(console: "Console", lines: Iterable[str]) -> None:
     """Prints sentences, and commands, which stand two cells in; both can be copied at any width."""
     from rich.text import Text
 
-    from tformer_cli.cli.help import folded
+    from tformer_cli.cli.help import fold_line
 
     for line in lines:
         # A terminal breaks a long command inside a word, and a copy of it fails
         if line.startswith("  ") and console.is_terminal and len(line) > console.width:
-            for piece in folded(line.strip(), console.width - 2):
+            for piece in fold_line(line.strip(), console.width - 2):
                 console.print(Text(f"  {piece}"), soft_wrap=True)
         else:
             # In a pipe or file a line stays a line, whatever the width

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
 from tformer_cli.cli.encoder_job import ReadImageOptions
-from tformer_cli.cli.line_job import rendered, write_lines
+from tformer_cli.cli.line_job import render_buffers, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     CoveragePenaltyOption,
@@ -181,7 +181,7 @@ def score(
             buffers = workflow.scored_lines(opened, lines, pictures.damaged)
         write_lines(
             stream,
-            rendered(buffers, counts, lambda result: result.line(pairs.output_format)),
+            render_buffers(buffers, counts, lambda result: result.line(pairs.output_format)),
             counts,
             doing="scoring",
             output=pairs.output,
@@ -208,7 +208,7 @@ def _open(
     elif measured_by == "labels":
         values = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
         refuse(values, CLASSIFIERS_REFUSAL)
-        labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
+        labeled = pictures.read_labeled_images(pairs.target_file or "", "--target-file", read)
         if labeled is not None:  # pairs already: no file is read beside them
             return [labeled]
         files = pairs.labels()

@@ -167,16 +167,16 @@ def threads_of_each(n_workers: int) -> int:
     return 0 if n_workers == 1 else max(1, n_processors() // n_workers)
 
 
-def named_models(given: Sequence[str]) -> dict[str, Path]:
+def named_models(models: Sequence[str]) -> dict[str, Path]:
     """Separates NAME=MODEL; a model without a name has that of its directory."""
-    found: dict[str, Path] = {}
-    for one in given:
-        name, path = named_path(one)
+    paths: dict[str, Path] = {}
+    for model in models:
+        name, path = named_path(model)
         name = name or Path(path).resolve().name
-        if name in found:
+        if name in paths:
             raise UsageError(f"MODEL: two are called {name}; give names, as in NAME={path}")
         # Names stand in paths of requests
         if "/" in name or not name.isprintable():
             raise UsageError(f"MODEL: {name!r} cannot be a name; give another, as in en-de={path}")
-        found[name] = Path(path)
-    return found
+        paths[name] = Path(path)
+    return paths

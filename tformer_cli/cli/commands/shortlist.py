@@ -157,7 +157,7 @@ def shortlist(
     check_stdin_is_read_once([pairs.source or STANDARD_STREAM, *pairs.of_pairs, links.alignments])
     counts = LineCounts()
     lines = input_lines(None, pairs.source, counts, "--source", quiet=quiet)
-    others = [
+    columns = [
         None if name is None else file_lines(name, counts, quiet=quiet)
         for name in (*pairs.of_pairs, links.alignments)
     ]
@@ -169,7 +169,7 @@ def shortlist(
         opened = _open(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
         tokenizer, report = opened.directory.tokenizer, AlignmentReport()
         lexicon = workflow.lexicon_of(tokenizer)
-        linked = _link_tokens(opened, lines, others, links, report, quiet=quiet)
+        linked = _link_tokens(opened, lines, columns, links, report, quiet=quiet)
         with line_progress(None, "aligning", quiet=quiet) as progress:
             for pair in linked:
                 lexicon.add(*pair)
@@ -214,7 +214,7 @@ def _open(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bo
 def _link_tokens(
     opened: "Opened",
     lines: "Iterator[str]",
-    others: "list[Iterator[str] | None]",
+    columns: "list[Iterator[str] | None]",
     links: LinkOptions,
     report: "AlignmentReport",
     *,
@@ -224,7 +224,7 @@ def _link_tokens(
     from tformer_cli.inspect.jobs import shortlist as workflow
     from tformer_cli.inspect.jobs.align import Aligner, read_gold, read_pairs
 
-    targets, source_words, target_words, alignments = others
+    targets, source_words, target_words, alignments = columns
     pairs: Iterable[PairTexts]
     if targets is None:
         pairs = workflow.translated_pairs(opened.translator, lines)

@@ -248,14 +248,14 @@ def _show_json(
 def show_statistics(console: "Console", statistics: "dict[str, TokenizerStatistics]") -> None:
     """Prints a line for each measure and a column for each file; columns may continue below."""
     from tformer_cli.show.document import Table
-    from tformer_cli.show.terminal import cut, is_ascii_only, show_blocks, shown
+    from tformer_cli.show.terminal import cut, is_ascii_only, show_blocks, show_text
 
     summaries = [statistics.summary() for statistics in statistics.values()]
     names = [name.replace("_", " ") for name in summaries[0]]
     is_ascii = is_ascii_only(console)
     most = console.width - max(map(len, names)) - 2
     # A long path is cut at its beginning: its end tells files apart
-    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in statistics)
+    ends = (show_text(file, is_ascii=is_ascii)[::-1] for file in statistics)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [
         [label, *(_format_value(name, summary[name]) for summary in summaries)]

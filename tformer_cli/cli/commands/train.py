@@ -81,9 +81,9 @@ def train(
     """
     if kind.profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tformer_cli.trainer.processes.launch import end_with_agent, launched, one_error_per_node
+    from tformer_cli.trainer.processes.launch import end_with_agent, one_error_per_node, read_launch
 
-    place = launched()
+    place = read_launch()
     if place.agent:
         # Else the processes of a killed agent train on
         end_with_agent(place.agent)
@@ -111,7 +111,9 @@ def train(
     with naming_recipe(named, "data."), _reporting_stops_to(place.agent):
         if not kind.trains:
             chosen = next(iter(recipes.values()))
-            _show(chosen, own.sampled(chosen) if own else chosen, kind, processes, quiet=quiet)
+            _show(
+                chosen, own.sample_recipe(chosen) if own else chosen, kind, processes, quiet=quiet
+            )
             return
         for directory, recipe_of_run in recipes.items():
             if kind.seeds:
@@ -142,7 +144,7 @@ def _prepare_recipes(
     quiet: bool,
 ) -> "tuple[dict[Path, Recipe], TextRun | None]":
     """Reads the recipe of each run, or chooses it for a text and holds pairs of that out."""
-    from tformer_cli.trainer.processes.launch import launched
+    from tformer_cli.trainer.processes.launch import read_launch
 
     runs = kind.runs(run, changes, group)
     own = changes.own_text(files, run, runs, device=device, fresh=fresh)
@@ -152,7 +154,7 @@ def _prepare_recipes(
         directory: options.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
         for number, (directory, options) in enumerate(runs.items())
     }
-    is_first = not launched().agent
+    is_first = not read_launch().agent
     for directory, recipe in recipes.items():
         kind.check(directory, group, may_ask=is_first)
         if kind.seeds and kind.trains and own is None and not recipe.data.valid:
@@ -176,9 +178,9 @@ def _show(
     quiet: bool,
 ) -> None:
     """Shows what a run would be, or where its time goes."""
-    from tformer_cli.trainer.processes.launch import launched
+    from tformer_cli.trainer.processes.launch import read_launch
 
-    if launched().rank:
+    if read_launch().rank:
         return
     if kind.profile is None:
         show_plan(recipe, sampled, device=processes.device)
@@ -295,9 +297,9 @@ def show_plan(recipe: "Recipe", sampled: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a batch of the same with its data."""
     from tformer_cli.train.plan import plan_training
     from tformer_cli.trainer.hardware import training_device
-    from tformer_cli.trainer.processes.launch import launched
+    from tformer_cli.trainer.processes.launch import read_launch
 
-    training_device(device, launched())  # as unusable as it would be for the run
+    training_device(device, read_launch())  # as unusable as it would be for the run
     plan = plan_training(sampled)
     for doubt in plan.doubts:
         warn(doubt)

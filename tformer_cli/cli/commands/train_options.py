@@ -165,9 +165,9 @@ class ProcessOptions:
 
     def group(self) -> "Group | None":
         """None if this process trains alone."""
-        from tformer_cli.trainer.processes.launch import Group, Launch, launched
+        from tformer_cli.trainer.processes.launch import Group, Launch, read_launch
 
-        place = launched()
+        place = read_launch()
         nodes, meet = self.nodes, self.meet
         if self.processes is None and nodes is None and meet is None:
             return None
@@ -234,7 +234,7 @@ class RunOptions:
         if self.seeds is None:
             return {run: changes}
         from tformer_cli.recipe import has_run
-        from tformer_cli.trainer.processes.launch import launched
+        from tformer_cli.trainer.processes.launch import read_launch
 
         seeds = [seed.strip() for seed in self.seeds.split(",")]
         are_numbers = all(seed.isascii() and seed.isdecimal() for seed in seeds)
@@ -249,7 +249,7 @@ class RunOptions:
         if changes.seed is not None:
             raise UsageError("--seed, --seeds: exclude each other; omit one of the two")
         # The runs follow each other, and a process that is lost would begin with the first again
-        if group is not None or launched().world_size > 1:
+        if group is not None or read_launch().world_size > 1:
             raise UsageError("--seeds: trains in one process; omit it, or train each --seed")
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
@@ -267,11 +267,11 @@ class RunOptions:
             raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
         if self.fresh and self.trains and may_ask and not self.yes:
             from tformer_cli.train.train import has_model
-            from tformer_cli.trainer.processes.launch import launched
+            from tformer_cli.trainer.processes.launch import read_launch
 
             if has_model(run):
                 # Of several processes on one terminal each would ask
-                ask_before_removing("run", run, may_ask=launched().world_size == 1)
+                ask_before_removing("run", run, may_ask=read_launch().world_size == 1)
 
 
 def ask_before_removing(what: str, place: Path, *, may_ask: bool = True) -> None:

@@ -32,9 +32,9 @@ class TextRun:
 
         return str(self.run / CHOSEN)
 
-    def sampled(self, recipe: "Recipe") -> "Recipe":
+    def sample_recipe(self, recipe: "Recipe") -> "Recipe":
         """The recipe with the files as they are, of which a dry run looks at a sample."""
-        files = self.own.given.data.train
+        files = self.own.inputs.data.train
         return replace(recipe, data=replace(recipe.data, directory="", train=files, valid=files))
 
     def check_place(self) -> None:
@@ -114,7 +114,7 @@ def text_run(
     from tformer_cli.recipe import overridden_values
     from tformer_cli.runtime import has_fast_bfloat16
     from tformer_cli.train.choose import given_limits
-    from tformer_cli.trainer.processes.launch import launched
+    from tformer_cli.trainer.processes.launch import read_launch
 
     values = overridden_values(overrides)
     model, training = (
@@ -122,7 +122,7 @@ def text_run(
         for name in ("model", "training")
     )
     preset = model.get("preset")
-    place = launched()
+    place = read_launch()
     if place.world_size > 1 and not place.agent:
         raise UsageError(
             "SOURCE: several machines train by a recipe; name the chosen.toml of a run of one"
@@ -147,6 +147,6 @@ def _is_gpu(device: str) -> bool:
     if device == "cpu":
         return False
     from tformer_cli.trainer.hardware import training_device
-    from tformer_cli.trainer.processes.launch import launched
+    from tformer_cli.trainer.processes.launch import read_launch
 
-    return training_device(device, launched()).type == "cuda"
+    return training_device(device, read_launch()).type == "cuda"

@@ -123,8 +123,8 @@ class EnsembleOptions:
         if self.ensemble_weights is not None and not self.ensemble:
             raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
         try:
-            given = self.ensemble_weights
-            weights = None if given is None else [float(weight) for weight in given.split(",")]
+            text = self.ensemble_weights
+            weights = None if text is None else [float(weight) for weight in text.split(",")]
         except ValueError:
             raise UsageError(
                 f'--ensemble-weights: "{self.ensemble_weights}" is not a list of numbers; write '
@@ -227,8 +227,8 @@ class FormatOptions:
                 "moses"
             )
         if self.output_format != "jsonl":
-            given = {"token_scores": self.token_scores or None, "flags": self.flags or None}
-            refuse(given, "only jsonl has a place for them; add --format jsonl")
+            options = {"token_scores": self.token_scores or None, "flags": self.flags or None}
+            refuse(options, "only jsonl has a place for them; add --format jsonl")
 
     def check_lines(self) -> None:
         """Refuses what only the list of a document's segments has without --format."""
@@ -264,7 +264,7 @@ class FormatOptions:
             doubter = Doubter(opened.directory)
             if different := doubter.difference(opened, opened.translator):
                 warn(different)
-            arguments["correct"] = doubter.doubted
+            arguments["correct"] = doubter.add_doubts
             arguments["translator"] = opened.translator.listening(doubter.heads)
         if self.alignments is None:
             return arguments
@@ -425,9 +425,9 @@ class DocumentOptions:
     def check(self, name: str, takes: Sequence[str]) -> None:
         """Refuses what a format does not take, such as the columns of a page."""
         options = self._format_options()
-        others = {option: value for option, value in options.items() if option not in takes}
+        unused = {option: value for option, value in options.items() if option not in takes}
         instead = f"; it has --{takes[0].replace('_', '-')}" if takes else ""
-        refuse(others, f"a document of {name} has none{instead}")
+        refuse(unused, f"a document of {name} has none{instead}")
 
     def _format_options(self) -> dict[str, Any]:
         names = ("key", "column", "no_header", "front_matter", "unwrap", "fuzzy")
@@ -435,8 +435,10 @@ class DocumentOptions:
 
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
-        given = {"summary": self.summary, "encoding": self.encoding, **self._format_options()}
-        refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
+        options = {"summary": self.summary, "encoding": self.encoding, **self._format_options()}
+        refuse(
+            options, "documents have it, lines do not; name a document, or add --document FORMAT"
+        )
 
     def arguments(
         self, opened: "Opened", counts: "ResultCounts", formats: FormatOptions
@@ -469,10 +471,10 @@ def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.files.cache import given_name
     from tformer_cli.foreign.known_models import languages_of as languages_named
-    from tformer_cli.kinds.opening import resolved
+    from tformer_cli.kinds.opening import resolve_directory
     from tformer_cli.text.language_codes import label_of
 
-    path = resolved(model, options)
+    path = resolve_directory(model, options)
     config = read_config(path)
     name = given_name(path)  # a pair, for a model of many languages
     named = (languages_named(name) if name else None) or ("", "")
@@ -491,11 +493,11 @@ def without_labels(model: Path, options: TranslatorOptions) -> TranslatorOptions
     if not any(codes):
         return options
     from tformer_cli.artifacts.config_file import read_config
-    from tformer_cli.kinds.opening import resolved
+    from tformer_cli.kinds.opening import resolve_directory
     from tformer_cli.text.language_codes import is_same_language
     from tformer_cli.text.tokenizer import read_tokenizer
 
-    path = resolved(model, options)
+    path = resolve_directory(model, options)
     config, chosen = read_config(path), list[str | None]()
     for side, code, own, has_tokens in zip(
         ("source", "target"),
@@ -516,12 +518,12 @@ def without_labels(model: Path, options: TranslatorOptions) -> TranslatorOptions
 
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
     """Refuses options that only lines have."""
-    given = given_options(job, formats) - {"doubt"}
+    names_given = given_options(job, formats) - {"doubt"}
     if formats.doubt and formats.output_format in ("tsv", "jsonl"):
-        given -= {"output_format"}  # of the list of doubts
+        names_given -= {"output_format"}  # of the list of doubts
     why = "lines have it, documents do not; omit it, or add --document lines"
     names = {"output_format": "format"}
-    refuse({names.get(name, name): True for name in sorted(given)}, why)
+    refuse({names.get(name, name): True for name in sorted(names_given)}, why)
 
 
 @takes_decoding_options
@@ -565,11 +567,13 @@ def translate(
         from tformer_cli.cli.commands.document import chosen_document, translate_document
 
         reads_records = is_given(ctx, "input_format")
-        if found := chosen_document(documents.document, text, files, reads_records=reads_records):
+        if document := chosen_document(
+            documents.document, text, files, reads_records=reads_records
+        ):
             refuse_of_lines(job, formats)
-            documents.check(found.format.name, found.format.takes)
+            documents.check(document.format.name, document.format.takes)
             translate_document(
-                found,
+                document,
                 files.output,
                 partial(languages_of, model, options),
                 lambda: without_labels(model, options).open(model, quiet=quiet, **more, **decoding),
@@ -616,7 +620,7 @@ def translate(
             },
         )
 
-        def marked() -> "Iterator[list[str]]":
+        def mark_buffers() -> "Iterator[list[str]]":
             for buffer in buffers:
                 yield buffer
                 # Only now is the buffer written: what is marked is not translated again
@@ -625,15 +629,15 @@ def translate(
 
         seconds = write_lines(
             stream,
-            marked(),
+            mark_buffers(),
             counts,
             output=files.output,
             total=lambda: len(chosen) or files.count(text),
             is_hidden=quiet or is_typed,
         )
-    done = f"{count_of_lines(counts.lines)} in {seconds:.1f} s"
+    result = f"{count_of_lines(counts.lines)} in {seconds:.1f} s"
     rate = counts.lines / max(seconds, 1e-9)
     # Who types sentences or gives them as arguments asks for no speed
-    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet or is_typed or bool(text))
+    note(f"{result}, {rate:,.1f} lines/s", quiet=quiet or is_typed or bool(text))
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)

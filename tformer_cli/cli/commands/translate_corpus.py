@@ -92,7 +92,7 @@ class CorpusOptions:
         metavar="I/N",
     )
 
-    def given(self, sources: list[str]) -> "GivenCorpus":
+    def read_corpus(self, sources: list[str]) -> "GivenCorpus":
         """The same for the workflow."""
         from tformer_cli.bulk.plan import GivenCorpus
         from tformer_cli.bulk.shards import Fields
@@ -214,7 +214,7 @@ def translate_corpus(
         translate_corpus,
     )
 
-    corpora = corpus.given(sources)
+    corpora = corpus.read_corpus(sources)
     settings: dict[str, Any] = {
         **options.settings, "tell": partial(note, quiet=quiet),
         **ensemble.arguments(), **constraints.arguments(), **decoding,
@@ -245,15 +245,15 @@ def _show(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["Bu
     """Yields what shows the reading of the sources, and what then shows the translation."""
     with ExitStack() as stack:
         reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))
-        shown: list[LineProgress] = []
+        bars: list[LineProgress] = []
 
         def show(state: "BulkState") -> None:
-            if not shown:
+            if not bars:
                 stack.close()  # the sources are read
                 translating = line_progress(state.total, quiet=quiet, begun=state.begun)
-                shown.append(stack.enter_context(translating))
+                bars.append(stack.enter_context(translating))
             rates = (f"worker {name}: {rate:,.1f}" for name, rate in state.rates().items())
-            shown[0].update(state.rows, ", ".join(rates))
+            bars[0].update(state.rows, ", ".join(rates))
 
         yield reading.update, show
 
@@ -275,8 +275,10 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
     # Lines of an earlier start took none of this time
     n_lines = counts["lines"] - report.begun
     rate = n_lines / max(report.seconds, 1e-9)
-    done = f"{count_of_lines(n_lines)} in {report.seconds:.1f} s"
-    note(f"{done}, {rate:,.1f} lines/s; {count_of(len(report.plan.shards), 'shard')}", quiet=quiet)
+    result = f"{count_of_lines(n_lines)} in {report.seconds:.1f} s"
+    note(
+        f"{result}, {rate:,.1f} lines/s; {count_of(len(report.plan.shards), 'shard')}", quiet=quiet
+    )
     warn_of_bytes(LineCounts(not_utf8=counts["not_utf8"]))
     warn_of_results(
         ResultCounts(

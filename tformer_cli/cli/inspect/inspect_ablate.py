@@ -69,7 +69,7 @@ class ReferenceOptions:
         if pictures.images is not None and len(self.reference or ()) > 1:
             raise UsageError("--reference: an image has one right label; name one file")
         labels = str(self.reference[0]) if self.reference else ""
-        labeled = pictures.labeled(labels, "--reference", counts)
+        labeled = pictures.read_labeled_images(labels, "--reference", counts)
         if labeled is not None:
             pairs = list(labeled)
             return [name for name, _ in pairs], [[label for _, label in pairs]]

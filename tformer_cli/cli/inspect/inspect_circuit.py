@@ -76,14 +76,16 @@ def inspect_circuit(
 
     from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
 
-    def opened() -> "Iterator[Opened]":
+    def open_models() -> "Iterator[Opened]":
         for place in places:
             note(f"finding the circuit of {place}", quiet=quiet)
             yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
 
     seed = opening["seed"]
     with counted_steps("patching", quiet=quiet) as step:
-        record = find(opened(), corpus, name=pairs, settings=options, before_batch=step, seed=seed)
+        record = find(
+            open_models(), corpus, name=pairs, settings=options, before_batch=step, seed=seed
+        )
     if not isinstance(corpus, str):
         _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)

@@ -155,9 +155,9 @@ def _join_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "Dum
                 "an ordinary file"
             )
 
-    def lines_of(given: Sequence[str], file: str | None) -> Iterator[str]:
+    def lines_of(arguments: Sequence[str], file: str | None) -> Iterator[str]:
         counts = LineCounts()
-        return argument_lines(given, counts) if file is None else file_lines(file, counts)
+        return argument_lines(arguments, counts) if file is None else file_lines(file, counts)
 
     given_target = None if target is None else [target]
     has_targets = given_target is not None or target_file is not None

@@ -14,7 +14,7 @@ from tformer_cli.cli.inspect.inspect_view import (
     view_format_option,
 )
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field, refuse
-from tformer_cli.cli.progress import counted, line_progress
+from tformer_cli.cli.progress import line_progress, show_count
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -83,7 +83,7 @@ def inspect_layers(
     from tformer_cli.inspect.jobs.layers import inspect_layers as read
 
     records = read(request.open(tasks=VIEW.tasks), lines, targets=targets, settings=options)
-    with counted(records, "inspecting", output, quiet=quiet) as shown_records:
+    with show_count(records, "inspecting", output, quiet=quiet) as shown_records:
         emit_view(VIEW, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 

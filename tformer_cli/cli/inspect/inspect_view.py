@@ -32,7 +32,7 @@ from tformer_cli.cli.options import (
     with_options,
     without_options,
 )
-from tformer_cli.cli.progress import counted, line_progress
+from tformer_cli.cli.progress import line_progress, show_count
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
@@ -342,7 +342,7 @@ def show_sentences(
         options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)
     output = request.output
-    with counted(records, "inspecting", output, quiet=request.quiet) as shown_records:
+    with show_count(records, "inspecting", output, quiet=request.quiet) as shown_records:
         emit_view(view, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 

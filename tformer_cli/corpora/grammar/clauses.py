@@ -66,13 +66,13 @@ def clause(
     negated: bool = False,
     adverb: Expression | None = None,
     gap: Phrase | None = None,
-    asked: bool = False,
+    is_question: bool = False,
     infinitive: Phrase | None = None,
 ) -> Clause:
     links = Links(draft.link(), draft.link(), draft.link())
     if tense == "present" and verb.past == verb.english and subject.person != 1:
         tense = "progressive"  # "they read" would leave the tense open
-    aux, rest = english_group(draft, verb, tense, subject.person, negated, asked, links)
+    aux, rest = english_group(draft, verb, tense, subject.person, negated, is_question, links)
     never = adverb is not None and adverb.french == ("jamais",)
     clitic = obj if obj is not None and obj.clitic else None
     preceding = clitic or gap
@@ -115,7 +115,13 @@ def _insert_adverb(
 
 
 def english_group(
-    draft: Draft, verb: Verb, tense: str, person: int, negated: bool, asked: bool, links: Links
+    draft: Draft,
+    verb: Verb,
+    tense: str,
+    person: int,
+    negated: bool,
+    is_question: bool,
+    links: Links,
 ) -> tuple[Tokens, Tokens]:
     """Return the auxiliary with its negation, and the words from the main verb on."""
     main = links.verb
@@ -130,7 +136,7 @@ def english_group(
         auxiliary, main_word = HAS[person], verb.past_participle
     elif tense in ("progressive", "past_progressive"):
         auxiliary, main_word = (BE_PRESENT if tense == "progressive" else BE_PAST)[person], verb.ing
-    elif negated or asked:
+    elif negated or is_question:
         auxiliary, main_word = ("did" if tense == "past" else DO[person]), verb.english
     else:
         form = verb.past if tense == "past" else verb.third if person == 1 else verb.english
@@ -204,21 +210,21 @@ def infinitive_phrase(
     return Phrase(english, french)
 
 
-def question(asked: Clause, before: Phrase | None = None) -> Phrase:
+def question(base: Clause, before: Phrase | None = None) -> Phrase:
     """Return a question: inversion with a pronoun, *est-ce que* with a noun or *je*."""
-    subject = asked.subject
-    english = (before.english if before else []) + asked.aux + subject.english + asked.rest
+    subject = base.subject
+    english = (before.english if before else []) + base.aux + subject.english + base.rest
     french = list(before.french) if before else []
     # *mange-je* is hardly said: like nouns, *je* takes *est-ce que*
     if subject.pronoun and subject.person != 0:
         pronoun = subject.french[0][0]
-        last = asked.finite[-1][0]
+        last = base.finite[-1][0]
         # *A-t-elle mangé ?*: a t parts two vowels, unless the verb ends in its sound
         linked = "-t-" if pronoun[0] in "ie" and last[-1] not in "td" else "-"
-        french += [*asked.finite, (linked + pronoun, subject.french[0][1]), *asked.tail]
+        french += [*base.finite, (linked + pronoun, subject.french[0][1]), *base.tail]
         return Phrase(english, french)
-    opening = tokens("est-ce que", asked.aux[0][1])
-    return Phrase(english, french + opening + subject.french + asked.finite + asked.tail)
+    opening = tokens("est-ce que", base.aux[0][1])
+    return Phrase(english, french + opening + subject.french + base.finite + base.tail)
 
 
 def predicate(draft: Draft, adjective: Adjective, subject: Phrase) -> Phrase:

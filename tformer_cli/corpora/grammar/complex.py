@@ -22,8 +22,8 @@ from tformer_cli.corpora.grammar.words import lexicon
 from tformer_cli.corpora.grammar.words.entries import Adjective, Noun, Verb
 
 FAMILY_VERBS = Pool(
-    lexicon.named("cross eat avoid carry climb drink enter leave buy open read explore touch push "
-                  "find clean wear visit"),
+    lexicon.find_verbs("cross eat avoid carry climb drink enter leave buy open read explore touch "
+                       "push find clean wear visit"),
     [40.0, 14, 9, 8, 8, 6, 5, 5, 6, 5, 5, 5, 3, 3, 3, 3, 3, 3],
 )  # fmt: skip
 FAMILY_OBJECTS = {

@@ -99,11 +99,11 @@ def giving(draft: Draft) -> Phrase:
     return main.extend(to).statement()
 
 
-def controlled(draft: Draft) -> Phrase:
+def control(draft: Draft) -> Phrase:
     """Return *He wants to cross the street*, also with *can*, *must*, *decide*, *try*."""
     rng = draft.rng
     roll = rng.roll()
-    control = (
+    control_verb = (
         lexicon.CAN if roll < 0.3 else lexicon.MUST if roll < 0.42 else rng.draw(lexicon.CONTROL)
     )
     verb = rng.draw(lexicon.TRANSITIVE if rng.chance(0.7) else lexicon.INTRANSITIVE)
@@ -112,14 +112,16 @@ def controlled(draft: Draft) -> Phrase:
     human = verb.subjects.split()[0] if "human" in verb.subjects else verb.subjects
     subject = someone(draft, human)
     negated = rng.chance(0.2)
-    modal = control in (lexicon.CAN, lexicon.MUST)
+    modal = control_verb in (lexicon.CAN, lexicon.MUST)
     # *must* has no past, and *can* no future
-    tense = "present" if control is lexicon.MUST else draw_tense(draft, control)
+    tense = "present" if control_verb is lexicon.MUST else draw_tense(draft, control_verb)
     tense = "past" if modal and tense == "future" else tense
-    obj = draw_object(draft, verb, negated and control is lexicon.CAN) if verb.objects else None
-    deed = infinitive_phrase(draft, control, subject, verb, obj)
+    obj = (
+        draw_object(draft, verb, negated and control_verb is lexicon.CAN) if verb.objects else None
+    )
+    deed = infinitive_phrase(draft, control_verb, subject, verb, obj)
     draft.combine(subject.head, verb.english, obj.head if obj else "")
-    return clause(draft, subject, control, tense, negated=negated, infinitive=deed).statement()
+    return clause(draft, subject, control_verb, tense, negated=negated, infinitive=deed).statement()
 
 
 TRAVEL_VERBS = Pool([lexicon.GO, lexicon.COME, lexicon.LIVE], [5.0, 2.0, 2.0])
@@ -171,8 +173,8 @@ def passive(draft: Draft) -> Phrase | None:
     return concatenate(subject, Phrase(source, target), agent)
 
 
-GETTING = Pool(lexicon.named("find buy choose wash steal repair catch borrow prepare"))
-USING = Pool(lexicon.named(
+GETTING = Pool(lexicon.find_verbs("find buy choose wash steal repair catch borrow prepare"))
+USING = Pool(lexicon.find_verbs(
     "eat hide sell open read wash carry break paint repair drive drink touch lose throw cut push "
     "clean taste photograph feed wear"
 ))  # fmt: skip

@@ -63,7 +63,7 @@ def with_preposition(preposition: Tokens, noun_phrase: Tokens) -> Tokens:
     return [*preposition, *noun_phrase]
 
 
-def owned(noun: Noun) -> bool:
+def can_be_owned(noun: Noun) -> bool:
     """Return whether *my* or *the boy's* makes sense: not for rivers and kings."""
     return "owned" in noun.tags or noun.tags.isdisjoint({"human", "way", "climbable", "sky"})
 
@@ -76,6 +76,6 @@ def draw_determiner(rng: Choices, noun: Noun, plural: bool) -> str:
         kind = rng.draw(MASS_DETERMINERS)
     else:
         kind = rng.draw(PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
-    if kind in ("possessive", "owner") and not owned(noun):
+    if kind in ("possessive", "owner") and not can_be_owned(noun):
         return "the"
     return rng.draw(POSSESSIVE_POOL) if kind == "possessive" else kind

@@ -47,7 +47,7 @@ def _asked_deed(draft: Draft) -> Clause:
     subject = someone(draft, "human", pronouns=0.4)
     obj = draw_object(draft, verb)
     draft.combine(subject.head, verb.english, obj.head)
-    return clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), obj=obj, asked=True)
+    return clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), obj=obj, is_question=True)
 
 
 def yes_no(draft: Draft) -> Phrase | None:
@@ -103,7 +103,7 @@ def which(draft: Draft) -> Phrase:
     front = Phrase(tokens(source, bit) + thing.english[1:], tokens(target, bit) + thing.french[1:])
     subject = someone(draft, "human", pronouns=0.5)
     draft.combine(subject.head, verb.english, noun.english)
-    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
+    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, is_question=True)
     return question(main, front)
 
 
@@ -119,7 +119,7 @@ def what(draft: Draft) -> Phrase:
     verb = _human_verb(draft, prepositions=False)
     subject = someone(draft, "human", pronouns=0.4)
     draft.combine(subject.head, verb.english, "what")
-    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
+    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), is_question=True)
     bit, aux = draft.link(), main.aux[0][1]
     est_ce_que = [("que", bit), ("est-ce", bit | aux), ("que", aux)]
     return Phrase(
@@ -128,7 +128,7 @@ def what(draft: Draft) -> Phrase:
     )
 
 
-COMMANDS = Pool(lexicon.named(
+COMMANDS = Pool(lexicon.find_verbs(
     "open close look read wash clean buy watch follow wait help prepare eat drink listen write "
     "choose hide push repair paint touch sell cut fill visit carry feed invite avoid count "
     "protect finish pull drive wear taste explore photograph thank"
@@ -173,7 +173,7 @@ CONSTRUCTIONS = Pool(
         (several.circumstance, "."), (several.dated_family, "."),
         (several.reported_family, "."), (several.opinion, "."), (several.subject_relative, "."),
         (several.object_relative, "."), (single.giving, "."), (single.travel, "."),
-        (single.controlled, "."), (descriptions.existence, "."), (descriptions.possession, "."),
+        (single.control, "."), (descriptions.existence, "."), (descriptions.possession, "."),
         (several.contrast, "."), (several.joined_subjects, "."), (several.joined_objects, "."),
         (descriptions.comparison, "."), (single.passive, "."), (single.taking, "."),
         (descriptions.weather, "."), (yes_no, "?"), (adverbial, "?"),

@@ -6,9 +6,9 @@ from tformer_cli.corpora.grammar.choices import FLATTENING, Choices, Pool
 from tformer_cli.corpora.grammar.determiners import (
     ANYWHERE,
     FRENCH_QUANTITIES,
+    can_be_owned,
     draw_determiner,
     french_determiner,
-    owned,
     partitive,
     with_preposition,
 )
@@ -146,7 +146,7 @@ def noun_phrase(
     plural = plural and noun.countable
     kind = determiner or draw_determiner(rng, noun, plural)
     # Nobody has a river: *my* and *the boy's* suit some nouns only
-    if determiner and determiner not in ANYWHERE and not owned(noun):
+    if determiner and determiner not in ANYWHERE and not can_be_owned(noun):
         kind = "the"
     english, french, first, bit = _nucleus(draft, noun, plural, share)
     phrase = Phrase(

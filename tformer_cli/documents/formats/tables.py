@@ -103,7 +103,7 @@ class _PlainSlot(Slot):
 
     def write(self, translated: Segment | None) -> str:
         text = Slot.write(self, translated)
-        return text if text is self.raw else self.dialect.written(text, self.raw)
+        return text if text is self.raw else self.dialect.write_cell(text, self.raw)
 
 
 def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
@@ -131,7 +131,7 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             continue
         if names is None:
             names = [
-                dialect.decoded(raw, is_quoted=cell.is_quoted)
+                dialect.decode_cell(raw, is_quoted=cell.is_quoted)
                 for raw, cell in zip(texts, cells, strict=True)
             ]
             columns = choose_columns(names, settings)
@@ -168,7 +168,7 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
 def _slot(context: str, raw: str, cell: Cell, dialect: Dialect) -> Slot:
     escape = dialect.in_quotes if cell.is_quoted else str
     builder = SegmentBuilder(context)
-    add_message(builder, dialect.decoded(raw, is_quoted=cell.is_quoted), builder.text, escape)
+    add_message(builder, dialect.decode_cell(raw, is_quoted=cell.is_quoted), builder.text, escape)
     segment = builder.build()
     if cell.is_quoted:
         return Slot(segment, raw, escape)

@@ -50,9 +50,9 @@ class MeasuredMetric:
         rows = self._statistics(hypotheses)
         return [self._aggregate(self._of_sentence, row[None]) for row in rows]
 
-    def count_differing(self, hypotheses: Sequence[str], others: Sequence[str]) -> int:
+    def count_differing(self, hypotheses: Sequence[str], other_hypotheses: Sequence[str]) -> int:
         """Counts the sentences that are not the same to the metric in two texts."""
-        differs = self._statistics(hypotheses) != self._statistics(others)
+        differs = self._statistics(hypotheses) != self._statistics(other_hypotheses)
         return int(differs.any(axis=1).sum())
 
     def hint(self, hypotheses: Sequence[str]) -> str:

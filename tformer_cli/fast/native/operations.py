@@ -139,7 +139,7 @@ class NativeDropout:
         result: Tensor = _DropoutFunction.apply(self, values, residual, rate)  # type: ignore[no-untyped-call]
         return result
 
-    def masked(
+    def mask_values(
         self,
         values: Tensor,
         residual: Tensor | None,
@@ -207,7 +207,7 @@ class _DropoutFunction(torch.autograd.Function):
         ctx.dropout, ctx.rate, ctx.seed = dropout, rate, drawn_seed()
         ctx.dtype = values.dtype
         dtype = values.dtype if residual is None else residual.dtype
-        return dropout.masked(values, residual, rate, ctx.seed, dtype)
+        return dropout.mask_values(values, residual, rate, ctx.seed, dtype)
 
     @staticmethod
     @once_differentiable
@@ -216,7 +216,7 @@ class _DropoutFunction(torch.autograd.Function):
         gradient: Tensor,
     ) -> tuple[None, Tensor, Tensor | None, None]:
         # The seed gives the same mask again, so none is kept in memory
-        dropped = ctx.dropout.masked(gradient, None, ctx.rate, ctx.seed, ctx.dtype)
+        dropped = ctx.dropout.mask_values(gradient, None, ctx.rate, ctx.seed, ctx.dtype)
         return None, dropped, gradient if ctx.needs_input_grad[2] else None, None
 
 

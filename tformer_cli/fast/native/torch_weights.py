@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tformer_cli.fast.native.weights import Array
 
 
-def unsupported(model: object) -> str | None:
+def unsupported_reason(model: object) -> str | None:
     """Reason why the kernels cannot run a model; None if they can."""
     # Not by `isinstance`: a subclass may compute something else
     if not isinstance(model, Model) or type(model) not in (Transformer, Classifier):
@@ -56,7 +56,7 @@ def unsupported(model: object) -> str | None:
 def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
     """Describes a setting of a model that the kernels would ignore; None if there is none.
 
-    A fraction of the work of `unsupported`, for models it has found nothing against before.
+    A fraction of the work of `unsupported_reason`, for models it has found nothing against before.
     """
     if torch.is_autocast_enabled("cpu"):
         return "another precision is set for torch"
@@ -91,12 +91,12 @@ def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
 
 
 def native_model(library: ctypes.CDLL, model: Model) -> NativeModel:
-    """Packs a model that is not `unsupported`; its weights must stay as they are from then on."""
+    """Packs a supported model; its weights must stay as they are from then on."""
     return NativeModel(library, model.config, model.vocab_size, named_arrays(model))
 
 
 def named_arrays(model: Model) -> dict[str, Array]:
-    """Returns the weights of a model that is not `unsupported`, as `PackedModel` takes them.
+    """Returns the weights of a supported model, as `PackedModel` takes them.
 
     The arrays are the model's own memory.
     """

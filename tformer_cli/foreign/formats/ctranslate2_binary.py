@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, widened
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, widen_array
 
 # numpy's names of the types by their numbers; the last are the bits of bfloat16
 TYPES = ("<f4", "|i1", "<i2", "<i4", "<f2", "<u2")
@@ -53,12 +53,12 @@ def read_ctranslate2(path: Path) -> CTranslate2File:
     file = MappedFile(path, "a model file of CTranslate2")
     version = file.number(4)
     if not 1 <= version <= NEWEST:
-        raise file.damaged(f"it has version {version}, not 1 to {NEWEST}")
+        raise file.damage_error(f"it has version {version}, not 1 to {NEWEST}")
     kind = "TransformerBase" if version < 2 else _text(file)
     revision = 1 if version < 2 else file.number(4)
     n_arrays = file.number(4)
     if n_arrays > _MOST_ARRAYS:
-        raise file.damaged(f"it promises {n_arrays:,} arrays")
+        raise file.damage_error(f"it promises {n_arrays:,} arrays")
     readers: dict[str, Callable[[], Array]] = {}
     for _ in range(n_arrays):
         name = _text(file)
@@ -66,7 +66,7 @@ def read_ctranslate2(path: Path) -> CTranslate2File:
     for _ in range(file.number(4) if version >= 3 else 0):
         alias, name = _text(file), _text(file)
         if name not in readers:
-            raise file.damaged(f"{alias} stands for {name}, which is not there")
+            raise file.damage_error(f"{alias} stands for {name}, which is not there")
         # The engine finds the scale of integers by the name of the array that an alias stands for
         readers |= {
             f"{alias}{end}": readers[f"{name}{end}"]
@@ -87,13 +87,13 @@ def _array(file: MappedFile, version: int, name: str) -> Callable[[], Array]:
         size = file.number(4)
         dtype = TYPES[kind] if kind < len(TYPES) else None
     if dtype is None:
-        raise file.damaged(f"{name} is of the type {kind}, which is not known")
+        raise file.damage_error(f"{name} is of the type {kind}, which is not known")
     start = file.position
     array = file.array(dtype, shape)
     if file.position - start != size:
-        raise file.damaged(f"{name} has {size:,} bytes, but its shape is {shape}")
+        raise file.damage_error(f"{name} has {size:,} bytes, but its shape is {shape}")
     is_bfloat16 = version >= 4 and kind == BFLOAT16
-    return lambda: widened(array, is_bfloat16=is_bfloat16)
+    return lambda: widen_array(array, is_bfloat16=is_bfloat16)
 
 
 def _text(file: MappedFile) -> str:

@@ -41,12 +41,12 @@ class LazyArrays(Mapping[str, Array]):
         return LazyArrays({**self._readers, **other._readers})
 
 
-def renamed(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
+def rename_arrays(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
     """Gives arrays other names; none is read yet."""
     return LazyArrays({rename(name): partial(arrays.__getitem__, name) for name in arrays})
 
 
-def widened(array: Array, *, is_bfloat16: bool = False) -> Array:
+def widen_array(array: Array, *, is_bfloat16: bool = False) -> Array:
     """Makes float32 of other floating-point numbers; leaves integers as they are."""
     if is_bfloat16:
         return (array.astype(np.uint32) << 16).view(np.float32)
@@ -68,7 +68,7 @@ class MappedFile:
         except FileNotFoundError:
             raise ArtifactError(f"{path}: no such file; name another one") from None
         except ValueError:  # mmap takes no empty file
-            raise self.damaged("it is empty") from None
+            raise self.damage_error("it is empty") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ArtifactError(
@@ -78,7 +78,7 @@ class MappedFile:
     def __len__(self) -> int:
         return len(self.bytes)
 
-    def damaged(self, reason: str) -> ArtifactError:
+    def damage_error(self, reason: str) -> ArtifactError:
         return ArtifactError(
             f"{self.path}: is damaged or not {self.kind} ({reason}); copy it again, or use "
             "another one"
@@ -109,7 +109,7 @@ class MappedFile:
 
     def check_within(self, start: int, size: int) -> None:
         if start < 0 or size < 0 or start + size > len(self):
-            raise self.damaged(
+            raise self.damage_error(
                 f"it ends at byte {len(self):,}, where {start + size:,} bytes were expected"
             )
 
@@ -136,5 +136,5 @@ _POINTER = b"version https://git-lfs.github.com/"
 def _size(file: MappedFile, dtype: str, shape: Sequence[int]) -> int:
     """Bytes of an array, computed without the overflow of fixed-width integers."""
     if len(shape) > MOST_DIMENSIONS or any(length < 0 for length in shape):
-        raise file.damaged(f"an array has the shape {list(shape)[:MOST_DIMENSIONS]}")
+        raise file.damage_error(f"an array has the shape {list(shape)[:MOST_DIMENSIONS]}")
     return math.prod(shape) * np.dtype(dtype).itemsize

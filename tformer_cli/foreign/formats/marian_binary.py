@@ -30,7 +30,7 @@ from tformer_cli.foreign.formats.mapped_file import (
     Array,
     LazyArrays,
     MappedFile,
-    widened,
+    widen_array,
 )
 
 FLOAT32, INT8 = 0x404, 0x101
@@ -65,12 +65,12 @@ def read_marian_binary(path: Path) -> MarianFile:
     file = MappedFile(path, _KIND)
     version, n_items = file.numbers("<u8", 2)
     if version != _VERSION:
-        raise file.damaged(f"it has version {version}, not {_VERSION}")
+        raise file.damage_error(f"it has version {version}, not {_VERSION}")
     if n_items > _MOST_ITEMS:
-        raise file.damaged(f"it promises {n_items:,} items")
+        raise file.damage_error(f"it promises {n_items:,} items")
     headers = [file.numbers("<u8", 4) for _ in range(n_items)]
     if any(n_dimensions > MOST_DIMENSIONS for _, _, n_dimensions, _ in headers):
-        raise file.damaged(f"an array has the shape of more than {MOST_DIMENSIONS} dimensions")
+        raise file.damage_error(f"an array has the shape of more than {MOST_DIMENSIONS} dimensions")
     names = [_name(file, length) for length, *_ in headers]
     shapes = [tuple(file.numbers("<i4", n_dimensions)) for _, _, n_dimensions, _ in headers]
     file.take(file.number(8))  # padding to the alignment of the data
@@ -92,7 +92,7 @@ def read_marian_binary(path: Path) -> MarianFile:
             array = file.array_at(start, "|i1", shape[::-1] if is_transposed else shape)
             multiplier = float(file.array_at(start + n_rows * n_columns, "<f4", (1,))[0])
             if not 0 < multiplier < float("inf"):
-                raise file.damaged(f"{name} has the multiplier {multiplier}")
+                raise file.damage_error(f"{name} has the multiplier {multiplier}")
             multipliers[name] = multiplier
             array = array.T if is_transposed else array
             readers[name] = lambda array=array: array
@@ -100,13 +100,13 @@ def read_marian_binary(path: Path) -> MarianFile:
             array = file.array_at(start, "|i1", shape)
             readers[name] = lambda array=array: array
         else:
-            raise file.damaged(f"{name} is of the type 0x{kind:x}, which is not known")
+            raise file.damage_error(f"{name} is of the type 0x{kind:x}, which is not known")
     return MarianFile(LazyArrays(readers), multipliers, settings)
 
 
 def _name(file: MappedFile, length: int) -> str:
     if length > _LONGEST_NAME:
-        raise file.damaged(f"a name has {length:,} bytes")
+        raise file.damage_error(f"a name has {length:,} bytes")
     return file.take(length).rstrip(b"\0").decode("utf-8", errors="replace")
 
 
@@ -163,7 +163,7 @@ def _array(content: bytes) -> Array:
         raise ValueError(f"does not hold the {count:,} numbers of its shape {list(shape)}")
     array = np.frombuffer(content, dtype, count, start)
     array = array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
-    return widened(array)
+    return widen_array(array)
 
 
 def _damage_error(path: Path, reason: object) -> ArtifactError:

@@ -122,7 +122,7 @@ class PickleReader:
     def _set_items(self, items: list[Any]) -> None:
         self._set(self._stack[-1], items)
 
-    def _filled(self, items: list[Any]) -> dict[Any, Any]:
+    def _fill_dict(self, items: list[Any]) -> dict[Any, Any]:
         target: dict[Any, Any] = {}
         self._set(target, items)
         return target
@@ -196,7 +196,7 @@ _PUSHED: dict[str, _Operation] = {
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda *_: []),
     **dict.fromkeys(("TUPLE", "FROZENSET"), lambda reader, _: tuple(reader._above_mark())),
     "LIST": lambda reader, _: reader._above_mark(),
-    "DICT": lambda reader, _: reader._filled(reader._above_mark()),
+    "DICT": lambda reader, _: reader._fill_dict(reader._above_mark()),
     "TUPLE1": lambda reader, _: reader._some(1),
     "TUPLE2": lambda reader, _: reader._some(2),
     "TUPLE3": lambda reader, _: reader._some(3),

@@ -26,7 +26,7 @@ from tformer_cli.foreign.formats.mapped_file import (
     LazyArrays,
     MappedFile,
     check_no_pointer,
-    widened,
+    widen_array,
 )
 from tformer_cli.foreign.formats.pickles import Named, PickleError, PickleReader, UnreadObject
 
@@ -81,7 +81,7 @@ def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
         return _read_legacy(file)
     # zipfile raises ValueError, too, the base of PickleError
     except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
-        raise file.damaged(" ".join(str(error).split())[:200]) from None
+        raise file.damage_error(" ".join(str(error).split())[:200]) from None
 
 
 def named_tensors(values: Any) -> LazyArrays:  # noqa: ANN401
@@ -107,12 +107,12 @@ def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
         entries = {entry.filename: entry for entry in archive.infolist()}
     pickle = next((name for name in entries if name.split("/")[1:] == ["data.pkl"]), None)
     if pickle is None:
-        raise file.damaged("it is a zip without data.pkl")
+        raise file.damage_error("it is a zip without data.pkl")
     folder = pickle.partition("/")[0]
     if f"{folder}/byteorder" in entries:
         start, size = _place(file, entries[f"{folder}/byteorder"])
         if file.bytes[start : start + size] != b"little":
-            raise file.damaged("its numbers are big-endian")
+            raise file.damage_error("its numbers are big-endian")
 
     def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
         entry = entries.get(f"{folder}/data/{key}")
@@ -126,14 +126,14 @@ def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
 
     start, size = _place(file, entries[pickle])
     if size > LARGEST_PICKLE:
-        raise file.damaged(f"its pickle has {size:,} bytes")
+        raise file.damage_error(f"its pickle has {size:,} bytes")
     return _reader(file, file.bytes[start : start + size], storage).read()
 
 
 def _place(file: MappedFile, entry: zipfile.ZipInfo) -> tuple[int, int]:
     """Returns where the bytes of a file in a zip begin, and how many there are."""
     if entry.compress_type != zipfile.ZIP_STORED:
-        raise file.damaged(f"{entry.filename} in it is compressed, which torch never does")
+        raise file.damage_error(f"{entry.filename} in it is compressed, which torch never does")
     file.position = entry.header_offset
     header = file.take(_LOCAL_HEADER)
     lengths = (
@@ -155,7 +155,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
     content = file.bytes[:LARGEST_PICKLE]
     reader = _reader(file, content, storage)
     if reader.read() != MAGIC or reader.read() != PROTOCOL:
-        raise file.damaged("it does not begin as one")
+        raise file.damage_error("it does not begin as one")
     reader.read()  # the system that wrote it
     value, keys = reader.read(), reader.read()
     file.position = reader.position
@@ -201,11 +201,11 @@ def _reader(
     def parameter(data: Any, *_: object) -> Any:  # noqa: ANN401
         return data
 
-    def ordered(items: Any = ()) -> dict[str, Any]:  # noqa: ANN401
+    def ordered_dict(items: Any = ()) -> dict[str, Any]:  # noqa: ANN401
         return {key: value for key, value in items if isinstance(key, str)}
 
     functions: dict[str, Callable[..., Any]] = {
-        "collections.OrderedDict": ordered,
+        "collections.OrderedDict": ordered_dict,
         "torch._utils._rebuild_tensor_v2": tensor,
         "torch._utils._rebuild_parameter": parameter,
     }
@@ -234,7 +234,7 @@ def _tensor(
         flat = file.array_at(stored.start, stored.dtype, (stored.count,))[offset:]
         steps = [step * flat.itemsize for step in strides]
         part = np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
-        return widened(part, is_bfloat16=stored.is_bfloat16)
+        return widen_array(part, is_bfloat16=stored.is_bfloat16)
 
     return StoredTensor(tuple(shape), read)
 
@@ -265,9 +265,9 @@ def read_safetensors(path: Path) -> LazyArrays:
             continue
         kind = entry["dtype"]
         if kind not in DTYPES:
-            raise file.damaged(f"{name} is of the type {kind}, which is not known")
+            raise file.damage_error(f"{name} is of the type {kind}, which is not known")
         at = start + entry["data_offsets"][0]
-        arrays[name] = lambda at=at, kind=kind, shape=entry["shape"]: widened(
+        arrays[name] = lambda at=at, kind=kind, shape=entry["shape"]: widen_array(
             file.array_at(at, DTYPES[kind], shape), is_bfloat16=kind == "BF16"
         )
     return LazyArrays(arrays)

@@ -38,11 +38,11 @@ from tformer_cli.foreign.hugging_face.keys import (
     surrounding,
 )
 from tformer_cli.foreign.keys import (
+    quote,
     read_bytes,
     read_json_file,
     read_lines,
-    shown,
-    unsupported,
+    unsupported_error,
 )
 from tformer_cli.text.foreign_pieces import (
     NAMES,
@@ -285,15 +285,15 @@ def read_library_vocabulary(
         check_surrounding(file, content, (), ())
     if own.get("add_bos_token", bool(before)) not in (None, bool(before)):
         raise ArtifactError(
-            f"{path}: tokenizer_config.json says add_bos_token = {shown(own['add_bos_token'])}, "
-            f"but post_processor of {TOKENIZER} puts {shown([*before])} before a text; correct "
+            f"{path}: tokenizer_config.json says add_bos_token = {quote(own['add_bos_token'])}, "
+            f"but post_processor of {TOKENIZER} puts {quote([*before])} before a text; correct "
             "one of the two"
         )
     has_space = _puts_space(content)
     if own.get("add_prefix_space", has_space) not in (None, has_space):
         raise ArtifactError(
             f"{path}: tokenizer_config.json says add_prefix_space = "
-            f"{shown(own['add_prefix_space'])}, but {TOKENIZER} has {shown(has_space)}; correct "
+            f"{quote(own['add_prefix_space'])}, but {TOKENIZER} has {quote(has_space)}; correct "
             "one of the two"
         )
     return LibraryVocabulary(
@@ -451,8 +451,8 @@ def _check_agrees(
     ):
         if settings.get(name, own) != own:
             raise ArtifactError(
-                f"{path}: tokenizer_config.json says {name} = {shown(settings[name])}, but "
-                f"{TOKENIZER} has {shown(own)}; correct one of the two"
+                f"{path}: tokenizer_config.json says {name} = {quote(settings[name])}, but "
+                f"{TOKENIZER} has {quote(own)}; correct one of the two"
             )
     listed = _list_pieces(words) if words.is_file() else {}
     other = next((name for name, place in listed.items() if pieces.get(name) != place), None)
@@ -496,7 +496,7 @@ def _read_whole_words(
     lowercase = bool(normalizer.get("lowercase", True))
     # Some of the library's classes drop it
     if not lowercase and _normalizer_steps(parts, "Lowercase"):
-        raise unsupported(file, "normalizer.type", "Lowercase")
+        raise unsupported_error(file, "normalizer.type", "Lowercase")
     strips = normalizer.get("strip_accents")
     rules = WordRules(
         lowercase=lowercase,

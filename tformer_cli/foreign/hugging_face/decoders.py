@@ -57,7 +57,7 @@ from tformer_cli.foreign.hugging_face.keys import (
 )
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.hugging_face.tokenizers import Exported, read_exported
-from tformer_cli.foreign.keys import number, read_bytes, read_json_file, shown
+from tformer_cli.foreign.keys import number, quote, read_bytes, read_json_file
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -136,11 +136,11 @@ def read(source: Source) -> ForeignModel:
             "the whole model"
         )
     decoding, notes = generation.generator(shape["max_positions"])
-    own = generation.exported(source.settings, shape["max_positions"], has_source=False)
+    own = generation.read_exported(source.settings, shape["max_positions"], has_source=False)
     if own is not None:
         decoding, notes = own, []
     source.notes += [*generation.notes, *notes]
-    model = assembled_model(source, shape, vocabulary, banned=generation.banned)
+    model = assembled_model(source, shape, vocabulary, banned=generation.ban_tokens)
     return replace(model, decoding=decoding, files=(*model.files, *generation.files))
 
 
@@ -220,7 +220,7 @@ def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
     end = _end_of(source, generation)
     if end in vocabulary.pieces.values() and end != vocabulary.end:
         raise ArtifactError(
-            f"{source.file}: eos_token_id = {shown(end)} is not that of {END}, which ends texts "
+            f"{source.file}: eos_token_id = {quote(end)} is not that of {END}, which ends texts "
             "here; import another model"
         )
     generation.check_forced(-1 if vocabulary.end is None else vocabulary.end)
@@ -248,12 +248,12 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
     first = own.get("bos_token", model.pieces[start] if start < len(model.pieces) else "")
     if ids.get(first, start) != start:
         raise ArtifactError(
-            f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
+            f"{path}: its tokenizer begins texts with {quote(first)}, but bos_token_id = {start} "
             "is another token; correct one of the two"
         )
     if own.get("add_bos_token") is None and not (path / TOKENIZER).is_file():
         notes.append(
-            f"texts begin with {shown(first)}, as in version 4 of the library; version 5 puts none "
+            f"texts begin with {quote(first)}, as in version 4 of the library; version 5 puts none "
             "where add_bos_token is not set"
         )
     more, whole = check_whole(path, "llama", model, ids, ((first,), ()))
@@ -322,9 +322,11 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     check_no_biases(directory, family, "use it here")
     # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-    weights = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
+    weights = {
+        f"{outer['target_embedding']}.weight": layout.order_rows(model.target_matrix) * scale
+    }
     if config.tied_embeddings == "none" or config.scale_embeddings:
-        weights[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
+        weights[f"{outer['output']}.weight"] = layout.order_rows(model.output_matrix)
     if "positions" in outer:
         weights[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
     ours = model.state_dict()

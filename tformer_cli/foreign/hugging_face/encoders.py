@@ -31,7 +31,7 @@ from tformer_cli.foreign.hugging_face.family import (
 )
 from tformer_cli.foreign.hugging_face.pipelines import is_written, read_classifier, write_pipeline
 from tformer_cli.foreign.hugging_face.tokenizers import read_exported
-from tformer_cli.foreign.keys import number, shown
+from tformer_cli.foreign.keys import number, quote
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 from tformer_cli.text.tokenizer import PAD_ID
@@ -123,7 +123,7 @@ def _labels(source: Source, head: Head, of_head: Mapping[str, Array]) -> tuple[s
     spaced = next((label for label in labels if head == "tags" and label.split() != [label]), None)
     if spaced is not None:  # a line of labels has as many as words
         raise ArtifactError(
-            f"{source.file}: the label {shown(spaced)} has a space, but labels of words are "
+            f"{source.file}: the label {quote(spaced)} has a space, but labels of words are "
             "written with spaces between them; rename it in id2label"
         )
     return labels
@@ -249,7 +249,7 @@ def _weights(
     ours = encoder.state_dict()
     rows = position_rows(encoder.encoder_input, config)
     before = rows.new_zeros(_offset(family, layout), config.d_model)
-    embedding = layout.ordered(ours["source_embedding.weight"])
+    embedding = layout.order_rows(ours["source_embedding.weight"])
     # √D scales only the embeddings: a matrix that the output shares becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     weights = {
@@ -264,7 +264,7 @@ def _weights(
         is_of_tokens = head == "tokens" and name.startswith("output_")
         if name in ours or name.endswith("bias"):  # the classes always have biases
             weight = ours[name] if name in ours else torch.zeros(shapes[name])
-            weights[theirs] = layout.ordered(weight) if is_of_tokens else weight
+            weights[theirs] = layout.order_rows(weight) if is_of_tokens else weight
         elif is_of_tokens and scale != 1.0:
             weights[theirs] = embedding
         if is_of_tokens and name == "output_bias":

@@ -21,8 +21,8 @@ from tformer_cli.foreign.keys import (
     no_effect,
     number,
     only,
+    quote,
     rows_of,
-    shown,
 )
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.settings import ANY
@@ -239,8 +239,8 @@ def _read_electra(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     width = settings.get("embedding_size", 128)
     if width != settings["hidden_size"]:
         raise ArtifactError(
-            f"{file}: embedding_size = {shown(width)}, but hidden_size = "
-            f"{shown(settings['hidden_size'])}: a projection after the embedding norm is not "
+            f"{file}: embedding_size = {quote(width)}, but hidden_size = "
+            f"{quote(settings['hidden_size'])}: a projection after the embedding norm is not "
             "supported; import an ELECTRA whose sizes are equal, such as electra-base"
         )
     return {}
@@ -440,7 +440,7 @@ def _read_qwen2(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     kinds = settings.get("layer_types") or []
     if {*kinds} - {"full_attention"}:
         raise ArtifactError(
-            f"{file}: layer_types = {shown(sorted({*kinds}))} is not supported; import a model "
+            f"{file}: layer_types = {quote(sorted({*kinds}))} is not supported; import a model "
             "whose layers attend to all tokens before"
         )
     return _read_heads(file, settings)
@@ -481,7 +481,7 @@ def _read_neox(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     share = rope.get("partial_rotary_factor", settings.get("rotary_pct", 0.25))
     if share != 1.0:
         raise ArtifactError(
-            f"{file}: rotary_pct = {shown(share)} turns a part of each head, which is not "
+            f"{file}: rotary_pct = {quote(share)} turns a part of each head, which is not "
             "supported, only 1.0; import another model"
         )
     if settings.get("use_parallel_residual", True) is not False:
@@ -673,8 +673,8 @@ def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, implied in (("dense_act_fn", own), ("is_gated_act", is_gated)):
         if settings.get(name, implied) != implied:
             raise ArtifactError(
-                f"{file}: {name} = {shown(settings[name])}, but feed_forward_proj = "
-                f"{shown(projection)}; correct one of the two"
+                f"{file}: {name} = {quote(settings[name])}, but feed_forward_proj = "
+                f"{quote(projection)}; correct one of the two"
             )
     width, heads, own_width = (number(file, settings, n) for n in ("d_model", "num_heads", "d_kv"))
     n_layers = number(file, settings, "num_layers")

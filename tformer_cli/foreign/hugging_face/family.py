@@ -25,7 +25,7 @@ from tformer_cli.foreign.foreign_model import (
     foreign_names,
     lacks_bias,
 )
-from tformer_cli.foreign.formats.mapped_file import renamed
+from tformer_cli.foreign.formats.mapped_file import rename_arrays
 from tformer_cli.foreign.formats.weight_files import read_weights_of
 from tformer_cli.foreign.hugging_face.keys import CONFIG_ROWS, TOKENIZER
 from tformer_cli.foreign.hugging_face.same_tokens import check_tokens
@@ -150,7 +150,7 @@ class Family:
             "dtype": "float32",
         }
 
-    def prefixed(self, weights: Mapping[str, Tensor], *, has_head: bool) -> dict[str, Tensor]:
+    def add_prefix(self, weights: Mapping[str, Tensor], *, has_head: bool) -> dict[str, Tensor]:
         """Gives weights the prefix that the class of a model with a head looks for."""
         names = {n: f"{self.prefix}{n}" if has_head and self.has_prefix(n) else n for n in weights}
         return {names[n]: weight.detach().clone().contiguous() for n, weight in weights.items()}
@@ -243,14 +243,14 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
     # messages name tensors as the file does
     has_prefix = any(name.startswith(family.prefix) for name in arrays)
 
-    def shown(name: str) -> str:
+    def full_name(name: str) -> str:
         return f"{family.prefix}{name}" if has_prefix and family.has_prefix(name) else name
 
     return Source(
         file=file,
         settings=settings,
         family=family,
-        reader=Reader(renamed(arrays, short), str(path), shown),
+        reader=Reader(rename_arrays(arrays, short), str(path), full_name),
         weight_files=weight_files,
         notes=notes,
     )

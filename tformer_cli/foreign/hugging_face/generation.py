@@ -19,12 +19,12 @@ from tformer_cli.foreign.keys import (
     KeyRows,
     Keys,
     no_effect,
-    noted,
     number,
+    omit,
     only,
+    quote,
     read_json_file,
     rows_of,
-    shown,
 )
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
@@ -41,12 +41,12 @@ _ROWS: KeyRows = MappingProxyType(
         **rows_of("do_sample temperature top_k top_p renormalize_logits", USED),
         **rows_of("bad_words_ids suppress_tokens forced_bos_token_id forced_eos_token_id", USED),
         **rows_of("min_p typical_p top_h epsilon_cutoff eta_cutoff", _SAMPLING),
-        "early_stopping": noted(
+        "early_stopping": omit(
             "a search ends when no hypothesis can become better than those that it has", False
         ),
-        "num_return_sequences": noted("one text is written; --n-best writes more", 1),
-        "num_beam_groups": noted("chosen by --diversity-groups", 1),
-        "diversity_penalty": noted("chosen by --diversity-penalty", 0.0),
+        "num_return_sequences": omit("one text is written; --n-best writes more", 1),
+        "num_beam_groups": omit("chosen by --diversity-groups", 1),
+        "diversity_penalty": omit("chosen by --diversity-penalty", 0.0),
         "begin_suppress_tokens": only(None, []),
         "encoder_no_repeat_ngram_size": only(None, 0),
         "encoder_repetition_penalty": only(None, 1.0),
@@ -123,32 +123,32 @@ class Generation:
         """Checks the tokens that translations are made to begin and end with."""
         first, last = (self.values.get(f"forced_{name}_token_id") for name in ("bos", "eos"))
         if last not in (None, eos, [eos]):
-            raise self._unsupported("forced_eos_token_id")
+            raise self._unsupported_error("forced_eos_token_id")
         if first is None:
             return []
         chosen = next((name for name, number in (languages or {}).items() if number == first), None)
         if chosen is None:
-            raise self._unsupported("forced_bos_token_id")
+            raise self._unsupported_error("forced_bos_token_id")
         return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
 
-    def banned(self, rows: VocabularyOrder) -> VocabularyOrder:
+    def ban_tokens(self, rows: VocabularyOrder) -> VocabularyOrder:
         """Adds to rows the tokens that are never written."""
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):
-                raise self._unsupported(name)
+                raise self._unsupported_error(name)
         end = [self.values.get("eos_token_id")]  # which the library promises to keep
         words = [word for word in self.values.get("bad_words_ids") or [] if word != end]
         single = self.values.get("suppress_tokens") or []
         if any(not isinstance(word, list) or len(word) != 1 for word in words):
-            raise self._unsupported("bad_words_ids")
+            raise self._unsupported_error("bad_words_ids")
         never = {*(str(word[0]) for word in words), *map(str, single)}
         # the search itself never writes padding, unknown and start
         written = enumerate(rows.foreign[EOS_ID:], EOS_ID)
         places = {place for place, foreign in written if str(foreign) in never}
         return replace(rows, banned=tuple(sorted({*rows.banned, *places})))
 
-    def _unsupported(self, name: str) -> ArtifactError:
-        value = shown(self.values[name])
+    def _unsupported_error(self, name: str) -> ArtifactError:
+        value = quote(self.values[name])
         return ArtifactError(
             f"{self.path}: {name} = {value} is not supported; remove it and choose the search here"
         )
@@ -158,10 +158,10 @@ class Generation:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._unsupported(name)
+            raise self._unsupported_error(name)
         return value
 
-    def exported(
+    def read_exported(
         self, settings: Mapping[str, Any], max_positions: int, *, has_source: bool
     ) -> DecodingConfig | None:
         """Returns the search of a model that tformer has exported, unless the files now differ."""
@@ -203,7 +203,7 @@ class Generation:
             )
         penalty = self._number("length_penalty", 1.0)
         if penalty not in (0.0, 1.0):
-            notes.append(f"length_penalty = {shown(penalty)} is taken as 1.0")
+            notes.append(f"length_penalty = {quote(penalty)} is taken as 1.0")
         beams = int(self._number("num_beams", 1))
         longest = int(self._number("max_new_tokens", self._number("max_length", 0) - 1))
         shortest = int(self._number("min_new_tokens", self._number("min_length", 0) - 1))
@@ -248,7 +248,7 @@ class Generation:
             "repetition_penalty": (1.0, "repetition-penalty"),
         }
         notes = [
-            f"{name} = {shown(value)}: chosen by --{option}"
+            f"{name} = {quote(value)}: chosen by --{option}"
             for name, (neutral, option) in chosen.items()
             if (value := self._number(name, neutral)) != neutral
         ]

@@ -18,11 +18,11 @@ from tformer_cli.foreign.keys import (
     Parts,
     Row,
     no_effect,
-    noted,
+    omit,
     only,
+    quote,
     read_json_file,
     rows_of,
-    shown,
 )
 from tformer_cli.text.foreign_pieces import PREFIX, QWEN2_WORDS
 from tformer_cli.text.sentencepiece.spm_file import SPACE
@@ -61,8 +61,8 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
         "task_specific_params": _TASKS,
         "custom_pipelines": _TASKS,
         OWN: USED,
-        "auto_map": noted("the model's own code is not run; the library's class is computed"),
-        "prefix": noted("is not put before texts", ""),
+        "auto_map": omit("the model's own code is not run; the library's class is computed"),
+        "prefix": omit("is not put before texts", ""),
         "quantization_config": only(None),
         "pruned_heads": only(None, {}),
         "cross_attention_hidden_size": only(None),
@@ -90,8 +90,8 @@ TOKENIZER_ROWS: KeyRows = MappingProxyType(
         **rows_of("trim_offsets return_attention_mask", OUTPUT),
         **rows_of("model_max_length max_len", no_effect("the table of positions determines it")),
         **rows_of("max_length truncation stride truncation_strategy", no_effect("chosen by calls")),
-        "truncation_side": noted("texts that are too long are cut off at their end", "right"),
-        "chat_template": noted("prompts are taken as they are"),
+        "truncation_side": omit("texts that are too long are cut off at their end", "right"),
+        "chat_template": omit("prompts are taken as they are"),
         "use_default_system_prompt": no_effect("of chats"),
         "clean_up_tokenization_spaces": no_effect(
             "for the text of English tokens; pieces here say which spaces they have"
@@ -160,7 +160,7 @@ def tokenizer_config(models: str, classes: str, **rows: Row) -> Keys:
 _SPM = {
     "sp_model_kwargs": only(None, {}),
     "unk_id": no_effect("the SentencePiece model has it"),
-    "clean_up_tokenization_spaces": noted("texts keep the spaces that their pieces have", False),
+    "clean_up_tokenization_spaces": omit("texts keep the spaces that their pieces have", False),
 }
 _BYTES_CONFIG = {
     **rows_of("add_prefix_space add_bos_token add_eos_token", only(None, False)),
@@ -241,7 +241,7 @@ def check_class(file: Path, named: object, *classes: str) -> None:
     known = {None, "PreTrainedTokenizer", "TokenizersBackend", *(f"{c}Tokenizer" for c in classes)}
     if (named if named is None else str(named).removesuffix("Fast")) not in known:
         raise ArtifactError(
-            f"{file}: tokenizer_class = {shown(named)}, but the files are those of "
+            f"{file}: tokenizer_class = {quote(named)}, but the files are those of "
             f"{' or '.join(f'{name}Tokenizer' for name in classes)}; correct it"
         )
 
@@ -393,8 +393,8 @@ def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[
                 values[role] = values[role].get("content")
             if None not in (values.get(role), roles.get(role)) and values[role] != roles[role]:
                 raise ArtifactError(
-                    f"{file}: {role} = {shown(values[role])}, but {TOKENS_MAP} says "
-                    f"{shown(roles[role])}; correct one of the two"
+                    f"{file}: {role} = {quote(values[role])}, but {TOKENS_MAP} says "
+                    f"{quote(roles[role])}; correct one of the two"
                 )
         roles |= {name: value for name, value in values.items() if value is not None}
     return roles, notes, files
@@ -444,7 +444,7 @@ def check_added(
             )
         if number is not None and ids.get(token, number) != number:
             raise ArtifactError(
-                f"{path}: its files give {name} the ids {ids[token]} and {shown(number)}; use this "
+                f"{path}: its files give {name} the ids {ids[token]} and {quote(number)}; use this "
                 "model's own files"
             )
 

@@ -56,10 +56,10 @@ class Layout:
         return max(self.source_ids or self.ids) + 1, max(self.ids) + 1
 
     def ordered_source(self, rows: Tensor) -> Tensor:
-        """Puts rows (V, …) of the source's vocabulary in the exported order; see `ordered`."""
+        """Puts rows (V, …) of the source's vocabulary in the exported order; see `order_rows`."""
         return _reorder_rows(rows, self.source_ids or self.ids)
 
-    def ordered(self, rows: Tensor) -> Tensor:
+    def order_rows(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) in the exported order.
 
         Ids without a token get zeros. Where start and padding share a row it is the start's, for

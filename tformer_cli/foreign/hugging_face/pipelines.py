@@ -20,14 +20,14 @@ from tformer_cli.foreign.keys import (
     USED,
     Keys,
     no_effect,
-    noted,
+    omit,
     only,
     parse_json,
+    quote,
     read_bytes,
     read_json_file,
     rows_of,
-    shown,
-    unsupported,
+    unsupported_error,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ PIPELINE = Keys(
     {
         "__version__": no_effect("the origin of the model"),
         "model_type": only(None, "SentenceTransformer"),
-        "similarity_fn_name": noted("vectors are written, and none is compared", "cosine"),
+        "similarity_fn_name": omit("vectors are written, and none is compared", "cosine"),
         "prompts": USED,
         "default_prompt_name": USED,
         "truncate_dim": only(None),
@@ -138,7 +138,7 @@ def read_pipeline(path: Path) -> Pipeline:
     settings_file = path / PIPELINE.file
     pipeline = read_json_file(settings_file) if settings_file.is_file() else {}
     if pipeline.get("model_type") not in (None, CLASS):
-        raise unsupported(settings_file, "model_type", pipeline["model_type"])
+        raise unsupported_error(settings_file, "model_type", pipeline["model_type"])
     names = ", ".join(kind for kind, _ in modules if kind != "Dropout")
     dense = tuple(inner for kind, inner in modules[2:] if kind == "Dense")
     modules = [*modules[:2], *(module for module in modules[2:] if module[0] != "Dense")]
@@ -230,10 +230,10 @@ def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> lis
         raise ArtifactError(f"{file}: prompts is not an object; download it again")
     if name is not None and prompts.get(str(name)) != "":
         raise ArtifactError(
-            f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
+            f"{file}: default_prompt_name = {quote(name)} puts a text before every text, which is "
             "not supported; set it to null and write the text before yours"
         )
-    named = [shown(prompt) for prompt in prompts if prompts[prompt]][:4]
+    named = [quote(prompt) for prompt in prompts if prompts[prompt]][:4]
     if not named:
         return []
     if not is_included:

@@ -81,7 +81,7 @@ def read(source: Source) -> ForeignModel:
     settings = {**settings, **generation.special_ids, **padding}
     vocabulary = read_vocabulary(source.path, settings)
     sides = _rows(file, settings, vocabulary)
-    sides = sides[0], generation.banned(sides[1])
+    sides = sides[0], generation.ban_tokens(sides[1])
     is_shared = bool(settings.get("share_encoder_decoder_embeddings", True))
     config = model_config(
         file,
@@ -98,7 +98,7 @@ def read(source: Source) -> ForeignModel:
             "this model's own settings"
         )
     decoding, of_search = generation.search(config)
-    own = generation.exported(settings, config.max_positions, has_source=True)
+    own = generation.read_exported(settings, config.max_positions, has_source=True)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
     return finish(
         source,
@@ -259,10 +259,10 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
         weights["shared.weight"] = sources
     else:
         weights["encoder.embed_tokens.weight"] = sources
-        weights["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
+        weights["decoder.embed_tokens.weight"] = layout.order_rows(model.target_matrix)
     if "output_bias" in family.outer:  # M2M-100 has neither it nor positions
         bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
-        weights[family.outer["output_bias"]] = layout.ordered(bias)[None]
+        weights[family.outer["output_bias"]] = layout.order_rows(bias)[None]
         for side, layer in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
             rows = position_rows(layer, config)
             before = rows.new_zeros(_OFFSET if family.model_type == "mbart" else 0, config.d_model)
@@ -285,13 +285,13 @@ def read_t5(source: Source) -> ForeignModel:
     ids = {"pad_token_id": 0, "eos_token_id": 1, **special, **generation.special_ids}
     ids = {"decoder_start_token_id": ids["pad_token_id"], **ids}
     pad, start, end = (number(file, ids, f"{n}_token_id") for n in ("pad", "decoder_start", "eos"))
-    rows = generation.banned(vocabulary.rows(size, pad, start, end, str(file)))
+    rows = generation.ban_tokens(vocabulary.rows(size, pad, start, end, str(file)))
     forced = generation.check_forced(end)
     weights, tied = _t5_outer(source, rows)
     config = model_config(file, **source.shape(), tied_embeddings=tied)
     source.family = replace(source.family, modules=T5_MODULES[config.gated])
     decoding, of_search = generation.search(config)
-    own = generation.exported(settings, config.max_positions, has_source=True)
+    own = generation.read_exported(settings, config.max_positions, has_source=True)
     notes = [*vocabulary.notes, *generation.notes, *([] if own else of_search), *forced]
     if _is_scaled(settings):
         factor = np.float32(config.d_model**-0.5)
@@ -354,9 +354,9 @@ def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> di
         family,
         'train it again with model.frozen = ["output_bias"], or export with --format int8',
     )
-    foreign = {"shared.weight": layout.ordered(model.target_matrix)}
+    foreign = {"shared.weight": layout.order_rows(model.target_matrix)}
     if config.tied_embeddings == "inputs":
-        foreign["lm_head.weight"] = layout.ordered(model.output_matrix)
+        foreign["lm_head.weight"] = layout.order_rows(model.output_matrix)
     weights = dict(model.state_dict())
     if config.tied_embeddings == "all":  # the class multiplies by the factor folded into this norm
         norm = weights["decoder.final_norm.weight"]

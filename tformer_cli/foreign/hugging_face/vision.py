@@ -40,7 +40,15 @@ from tformer_cli.foreign.image_processor import (
     of_processor,
     of_timm,
 )
-from tformer_cli.foreign.keys import USED, Keys, no_effect, only, rows_of, shown, unsupported
+from tformer_cli.foreign.keys import (
+    USED,
+    Keys,
+    no_effect,
+    only,
+    quote,
+    rows_of,
+    unsupported_error,
+)
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 
 if TYPE_CHECKING:
@@ -145,7 +153,7 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         )
     usual = [more for known, more in _ARCHITECTURES.items() if re.fullmatch(known, name)]
     if not usual:
-        raise unsupported(file, "architecture", name)
+        raise unsupported_error(file, "architecture", name)
     table = TIMM if "pretrained_cfg" in settings else TIMM_EARLIER
     notes = table.read(file, settings)
     kernel = f"{TIMM_VIT.outer['patches']}.weight"
@@ -161,15 +169,15 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
     pools = arguments.get("global_pool") or pools
     for pool in (settings.get("global_pool") or pools, pools):
         if pool not in ("token", "avg"):
-            raise unsupported(file, "global_pool", pool)
+            raise unsupported_error(file, "global_pool", pool)
         if pool != pools:
             raise ArtifactError(
-                f"{file}: global_pool = {shown(pool)}, but {name} is built with {shown(pools)}; "
+                f"{file}: global_pool = {quote(pool)}, but {name} is built with {quote(pools)}; "
                 "give model_args.global_pool there"
             )
     activation = arguments.get("act_layer")
     if activation not in list(_TIMM_ACTIVATIONS):
-        raise unsupported(file, "act_layer", activation)
+        raise unsupported_error(file, "act_layer", activation)
     source = Source(
         file=file,
         settings=settings,
@@ -284,7 +292,7 @@ def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
             setting = arguments.get(name, source.settings.get(name))
             if setting is not None and setting not in (size, [size, size]):
                 raise ArtifactError(
-                    f"{source.file}: {name} = {shown(setting)}, but its tensors say {size}; use "
+                    f"{source.file}: {name} = {quote(setting)}, but its tensors say {size}; use "
                     "this model's own files"
                 )
 

@@ -40,7 +40,7 @@ from tformer_cli.foreign.marian.layout import (
     TOKENIZER,
     Kind,
     binary_shortlist,
-    renumbered,
+    renumber_shortlist,
     table_of,
 )
 from tformer_cli.model.config import ModelConfig
@@ -245,7 +245,7 @@ def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | N
         return None
     sizes = [s.vocab_size for s in (directory.tokenizer.source, directory.tokenizer.target)]
     shortlist = shortlist_file.read_shortlist(file, *sizes)
-    return binary_shortlist(renumbered(shortlist, *(side.order for side in sides)))
+    return binary_shortlist(renumber_shortlist(shortlist, *(side.order for side in sides)))
 
 
 def _fold_weights(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -124,7 +124,7 @@ def convert(
         positions = {side: reader.take(name) for side, name in POSITIONS.items()}
     config = _config(source, settings, rows, positions)
 
-    def scaled(name: str, array: Array) -> Weight:
+    def scale_matrix(name: str, array: Array) -> Weight:
         if name not in multipliers:
             return array
         matrix = Integers(array, np.full(len(array), 1 / multipliers[name], np.float32))
@@ -132,10 +132,10 @@ def convert(
 
     def read(name: str) -> Weight:
         array = reader.take(name)
-        return array.ravel() if array.shape[:1] == (1,) else scaled(name, array.T)
+        return array.ravel() if array.shape[:1] == (1,) else scale_matrix(name, array.T)
 
     def embedding(name: str) -> Weight:
-        return scaled(name, reader.take(name))
+        return scale_matrix(name, reader.take(name))
 
     outer_weights = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)

@@ -260,7 +260,7 @@ def _text_shortlist(
     )
 
 
-def renumbered(
+def renumber_shortlist(
     shortlist: Shortlist, sources: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> LexicalShortlist:
     """Puts a shortlist of tformer's into Marian's ids."""
@@ -279,7 +279,7 @@ def read_binary_shortlist(path: Path, n_targets: int) -> LexicalShortlist:
     file = MappedFile(path, "a lexical shortlist")
     magic, _, n_frequent, _, n_offsets, n_listed = file.numbers("<u8", 6)
     if magic != MAGIC:
-        raise file.damaged("it does not begin as one")
+        raise file.damage_error("it does not begin as one")
     offsets = file.array("<u8", (n_offsets,))
     targets = file.array("<u4", (n_listed,))
     if (
@@ -288,9 +288,9 @@ def read_binary_shortlist(path: Path, n_targets: int) -> LexicalShortlist:
         or offsets[-1] != n_listed
         or (offsets[1:] < offsets[:-1]).any()
     ):
-        raise file.damaged("its lists overlap")
+        raise file.damage_error("its lists overlap")
     if n_frequent > n_targets or (n_listed and int(targets.max()) >= n_targets):
-        raise file.damaged(f"it lists tokens beyond a vocabulary of {n_targets:,} entries")
+        raise file.damage_error(f"it lists tokens beyond a vocabulary of {n_targets:,} entries")
     return LexicalShortlist(n_frequent, offsets.astype(np.int64), targets.astype(np.int64))
 
 

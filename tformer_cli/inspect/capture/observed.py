@@ -97,7 +97,7 @@ def observe(
         has_rows = model.config.head != "none"  # to be compared with
         logits = first_of(model.project(hidden) if has_rows else hidden)
     states = first_of(hidden if encoder is None else encoder.output)
-    return [recorder.observed(states, first_of(hidden), logits) for recorder in recorders]
+    return [recorder.collect_states(states, first_of(hidden), logits) for recorder in recorders]
 
 
 class _Recorder:
@@ -114,7 +114,7 @@ class _Recorder:
         self._taps: list[AttentionTap] = []
         hooks.callback(place.attention.tap(self._taps.append).remove)
 
-    def observed(self, states: Tensor, hidden: Tensor, logits: Tensor) -> Observed:
+    def collect_states(self, states: Tensor, hidden: Tensor, logits: Tensor) -> Observed:
         is_pre_norm, tap, inputs = self._is_pre_norm, self._taps[-1], self._attention.inputs
         n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
         visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Inspected, Kind
-from tformer_cli.inspect.ablation import gated
+from tformer_cli.inspect.ablation import set_gates
 from tformer_cli.inspect.capture.observed import exact, stacks_of
 from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.weighting.maps import LinearNorm
@@ -128,7 +128,7 @@ def _sublayers(probe: Probe, kind: Kind, number: int) -> list[tuple[nn.Module, d
     if layer.cross_attention is not None:
         parts = _heads(probe, ("cross", number), layer.cross_attention)
         sublayers.append((layer.cross_attention_norm, parts))
-    fed = exact(probe.values.fed((kind, number)))
+    fed = exact(probe.values.feed_forward_output((kind, number)))
     return [*sublayers, (layer.feed_forward_norm, {f"{kind}.{number}.ff": fed})]
 
 
@@ -280,7 +280,7 @@ def _slopes(
 ) -> tuple[dict[Kind, Tensor], dict[Place, Tensor]]:
     """Computes the gradients of d by what enters the stacks and by shifts of heads."""
     leaves = {kind: tensor.clone().requires_grad_() for kind, tensor in inputs.items()}
-    with gated(probe.model, {}, shifts):
+    with set_gates(probe.model, {}, shifts):
         d = _run(probe, leaves).sum()
     both = [*leaves.values(), *shifts.values()]
     gradients = torch.autograd.grad(d, both, allow_unused=True, materialize_grads=True)

@@ -187,10 +187,10 @@ class Causes:
                 yield _layer(name, place, self._of_fed(place), terms.get(name))
 
     def _of_fed(self, place: Place) -> dict[str, Tensor]:
-        probe, own = self.probe, self.probe.values.fed(place)
+        probe, own = self.probe, self.probe.values.feed_forward_output(place)
         patch = back = None
         if self.other is not None and self.patches:
-            theirs = self.other.values.fed(place)
+            theirs = self.other.values.feed_forward_output(place)
             patch, back = own.clone(), theirs.clone()
             for i, j in self.pairs[place[0]]:
                 patch[i], back[j] = theirs[j], own[i]

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId, by_layer, head_layout
-from tformer_cli.inspect.ablation import gated
+from tformer_cli.inspect.ablation import set_gates
 from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.causes import keys_of, pairs_of, stack_of
 from tformer_cli.inspect.decisions.probing import Probe
@@ -82,7 +82,7 @@ class PatchedPair:
                 gates[place] = (~patched).to(new)
                 shifts[place] = patched * new
             below = states.entering(kind, 0).repeat(len(sets), 1, 1)
-            with gated(model, gates, shifts):
+            with set_gates(model, gates, shifts):
                 hidden = states.rest(model, kind, 0, below)
             differences.append(self.first.decision.of(model, hidden).cpu())
         return torch.cat(differences)

@@ -122,7 +122,7 @@ class Words:
         self._sentence = record.sentence
         self._written = self._sentence.captured.target_ids
 
-    def chosen(self, target: str | None, foil: str | None) -> Chosen:
+    def choose_decision(self, target: str | None, foil: str | None) -> Chosen:
         """Finds the decision of one text; the model's own logits choose what is not named."""
         number = min(places_of(self._record), key=self._margin)
         if self._sentence.gives_labels:

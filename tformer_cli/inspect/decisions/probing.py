@@ -26,7 +26,7 @@ from torch import Tensor
 from tformer_cli.errors import DataError
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import Inspected, Kind
-from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, gated
+from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, set_gates
 from tformer_cli.inspect.capture.forced import tapped_attentions
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.inspect.decisions.decision import Decision
@@ -54,7 +54,7 @@ class Computed:
         """(H, Q, E) outputs of the heads of a layer."""
         return self.taps[place].context[0]
 
-    def fed(self, place: Place) -> Tensor:
+    def feed_forward_output(self, place: Place) -> Tensor:
         """(T, D) output of a feed-forward layer."""
         output = self.feed_forwards[place].output
         assert output is not None  # noqa: S101 - each is called in every pass
@@ -120,7 +120,7 @@ class Probe:
         for rows in self.batches(n_rows):
             gate, shift = edit(rows)
             below = self.states.entering(*place).repeat(len(rows), 1, 1)
-            with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
+            with set_gates(self.model, {} if gate is None else {place: gate}, {place: shift}):
                 hidden = self.states.rest(self.model, *place, below)
             changes.append(self.decision.of(self.model, hidden) - self.d)
         return torch.cat(changes).cpu() if changes else torch.empty(0, dtype=torch.float64)
@@ -177,7 +177,7 @@ class Probe:
         layer = stacks_of(self.model)[kind].layers[number]
         after = self.states.entering(kind, number + 1)
         if layer.is_pre_norm:
-            states = after - self.values.fed(place) + new
+            states = after - self.values.feed_forward_output(place) + new
         else:
             states = layer.feed_forward_norm(self.values.feed_forwards[place].inputs[0] + new)
         return self.with_states(kind, number + 1, states)
@@ -215,7 +215,9 @@ class Pool:
         """(N, H, E) or (N, D) values at all positions."""
         if (part, place) not in self._joined:
             values = [
-                text.context(place).transpose(0, 1) if part == "heads" else text.fed(place)
+                text.context(place).transpose(0, 1)
+                if part == "heads"
+                else text.feed_forward_output(place)
                 for text in self._texts
             ]
             self._joined[part, place] = torch.cat(values)

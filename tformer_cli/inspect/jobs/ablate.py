@@ -57,7 +57,7 @@ from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
 from tformer_cli.search.text_windows import text_windows
 from tformer_cli.text.batching import Batch, plan_batches
-from tformer_cli.text.blocks import joined
+from tformer_cli.text.blocks import join_lines
 from tformer_cli.text.masking import masking_of
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.wording import count_of, is_blank
@@ -298,7 +298,7 @@ def examples(
         texts_ids = text_ids(sources, tokenizer, longest, is_stream=False)
         pairs = [(ids, ids) for ids in texts_ids]
     elif config.is_decoder_only:
-        texts = [joined(sources)]
+        texts = [join_lines(sources)]
         if config.target_eos:
             texts = [line for line in sources if not is_blank(line)]
         window, begins = longest_read(config), config.target_bos

@@ -30,7 +30,7 @@ from tformer_cli.inspect.alignment import (
     cross_heads,
     default_selection,
     head_mean,
-    linked,
+    link_words,
     links_of,
     symmetrize,
     word_weights,
@@ -196,7 +196,7 @@ class Aligner:
         if not parts:
             return WordAlignment(np.zeros((0, 1)), frozenset())
         weights = np.concatenate(parts)
-        return WordAlignment(weights, frozenset(links_of(linked(weights, self.rule))))
+        return WordAlignment(weights, frozenset(links_of(link_words(weights, self.rule))))
 
 
 def _choice(
@@ -492,7 +492,7 @@ class _Tally:
         self._n_sure += len(gold.sure)
         weights = np.stack([head_mean(maps, heads) for heads in self._candidates.values()])
         for column, convention in enumerate(self._conventions):
-            links_found = linked(word_weights(weights, source, target, convention), self._rule)
+            links_found = link_words(word_weights(weights, source, target, convention), self._rule)
             # (candidates, target words, source words), three times -> (3, candidates)
             self._sums[:, :, column] += (links_found & answers[:, None]).sum(axis=(2, 3))
 

@@ -340,11 +340,9 @@ def _signals(
 
     seen = load_seen_words(opened.directory.path)
 
-    def usual(others: Sequence[Item]) -> Usual:
-        masses = [item.part.mass.tolist() for item in others]
-        return Usual(
-            log_ratio, Masses(masses, [len(item.part.target_ids) for item in others]), seen
-        )
+    def usual(rest: Sequence[Item]) -> Usual:
+        masses = [item.part.mass.tolist() for item in rest]
+        return Usual(log_ratio, Masses(masses, [len(item.part.target_ids) for item in rest]), seen)
 
     every, own = usual(kept), {item.line for item in kept}
     without = {line: usual([item for item in kept if item.line != line]) for line in own}

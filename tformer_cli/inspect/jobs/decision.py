@@ -103,7 +103,7 @@ class Decider:
         if len(logits) == 2 and target is None and foil is None:
             chosen = parting(*logits)
         else:
-            chosen = Words(logits[0], self._side, self.subject.labels).chosen(target, foil)
+            chosen = Words(logits[0], self._side, self.subject.labels).choose_decision(target, foil)
         probes = [
             Probe(self.model, decision, before_batch=self._before_batch)
             for decision in self._decisions(logits, chosen)

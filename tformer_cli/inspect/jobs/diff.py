@@ -111,7 +111,7 @@ def _complete_recipe(recipe: Recipe, run: Path) -> Recipe:
     """Adds the settings that depend on the task and its data; a run with a model has the labels."""
     if (run / CONFIG).is_file():
         recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))
-    return training_of(recipe).completed(recipe, None)
+    return training_of(recipe).complete_recipe(recipe, None)
 
 
 def run_of_checkpoint(path: Path) -> Path | None:

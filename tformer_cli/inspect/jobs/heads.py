@@ -273,7 +273,7 @@ class HeadInspector:
         if self._predictor is not None:
             (ids,) = self._predictor.encode([line])
             self._check_length(index, ids)
-            text, gaps = self._predictor.predicted(line, ids)
+            text, gaps = self._predictor.predict_places(line, ids)
             return self._record(index, (line, text), self._capture_pass(ids, ()), gaps=gaps)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.heads.roles import role_grid, signed
+from tformer_cli.heads.roles import role_grid, signed_role
 from tformer_cli.inspect.view import WITHOUT_SOURCE, NoOptions, View, with_half
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
@@ -70,7 +70,11 @@ class CorpusView(View[CorpusRecord]):
 
 def _table(title: str, summaries: Sequence[HeadSummary], names: Sequence[str], room: Room) -> Table:
     rows: list[Row] = [
-        [str(summary.head), signed(summary.role, room), *(_cell(summary, name) for name in names)]
+        [
+            str(summary.head),
+            signed_role(summary.role, room),
+            *(_cell(summary, name) for name in names),
+        ]
         for summary in summaries
     ]
     return Table(title=title, head=("head", "role", *names), rows=rows, labels=(), texts=(0, 1))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.heads.names import KIND_NAMES, KINDS
-from tformer_cli.heads.roles import signed
+from tformer_cli.heads.roles import signed_role
 from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
@@ -126,7 +126,7 @@ def _roles(change: HeadChange, room: Room) -> Text:
     spans: list[Span] = []
     for role in roles or [change.first_role or change.second_role]:
         if role is not None:
-            spans += [*([arrow] if spans else []), *signed(role, room).spans]
+            spans += [*([arrow] if spans else []), *signed_role(role, room).spans]
     return text(*spans)
 
 

@@ -82,13 +82,13 @@ class _Logits(NamedTuple):
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
     if isinstance(model, PositionPredictor):
-        return _placed(model, observed, subject)
+        return _position_step(model, observed, subject)
     if isinstance(model, EncoderOnly):
-        return _pooled(model, observed, subject)
+        return _pooling_step(model, observed, subject)
     return _word(model, observed, subject)
 
 
-def _pooled(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
+def _pooling_step(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
     """Step 10 of what pools: the vector of the whole text or image, or its label."""
     pool, n_states, kind = Pooled(model.config), len(observed.states), model.config.pooler
     pooled = pool.of(observed.states)
@@ -137,7 +137,7 @@ def _vectors(name: str, vectors: dict[str, Tensor]) -> Table:
     return Table(name, ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values())))
 
 
-def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> Step:
+def _position_step(model: PositionPredictor, observed: Observed, subject: Subject) -> Step:
     """Step 10 of what predicts at positions: the word or label of the query's, or the first gap.
 
     Of a text without gaps it is the word that the model would put in the query's own place.

@@ -258,7 +258,7 @@ def row_of(token: str, labels: Sequence[str]) -> int | None:
 
 
 def first_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
-    return tuple(head for kind in reversed(KINDS) for head in record.ordered(kind)[:1])
+    return tuple(head for kind in reversed(KINDS) for head in record.order_heads(kind)[:1])
 
 
 def example_row(record: HeadsRecord, head: HeadId) -> int:

@@ -223,7 +223,7 @@ class _Projected(NamedTuple):
         queries, keys = self.compared or (self.queries, self.keys)
         return torch.matmul(queries, keys.transpose(-2, -1))
 
-    def scaled(self) -> Tensor:
+    def scaled_scores(self) -> Tensor:
         """Computes (H, Q, K) the scaled scores with added terms."""
         scores = self.products()
         if self.factor:
@@ -278,7 +278,7 @@ def _project(
 def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dict[str, Tensor]:
     query, key, value = projected.queries[head, row], projected.keys[head], projected.values[head]
     scores = projected.products()[head, row]
-    scaled = projected.scaled()[head, row].masked_fill(~visible, -math.inf)
+    scaled = projected.scaled_scores()[head, row].masked_fill(~visible, -math.inf)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * value
@@ -289,7 +289,7 @@ def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dic
 
 def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Computes (H, Q, K) the weights and (H, Q, E) the sums of all heads and queries at once."""
-    weights = torch.softmax(projected.scaled().masked_fill(~visible, -math.inf), dim=-1)
+    weights = torch.softmax(projected.scaled_scores().masked_fill(~visible, -math.inf), dim=-1)
     return weights, torch.matmul(weights, projected.values)
 
 

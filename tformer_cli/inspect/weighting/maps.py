@@ -127,7 +127,7 @@ class AttentionSublayer(Observed):
         both = self.query[None], self.key[None]
         return attention_weights(*both, mask, bias=bias, scale=self.tap.scale)[0]
 
-    def transformed(self) -> Tensor:
+    def transform_values(self) -> Tensor:
         return torch.matmul(self.value, self.out_weight)
 
 
@@ -148,14 +148,14 @@ def value_norms(sublayer: AttentionSublayer) -> Tensor:
     Weight", section 3).
     """
     # the weight is a scalar, at least 0: it comes out of the norm
-    lengths: Tensor = sublayer.transformed().norm(dim=-1)
+    lengths: Tensor = sublayer.transform_values().norm(dim=-1)
     # (H, Q, K) · (H, 1, K)
     return sublayer.weights() * lengths.unsqueeze(-2)
 
 
 def norm_residual(sublayer: AttentionSublayer) -> float:
     # (H, Q, K) · (H, K, D) -> (H, Q, D) -> (Q, D)
-    summed = (sublayer.weights() @ sublayer.transformed()).sum(dim=0) + sublayer.out_bias
+    summed = (sublayer.weights() @ sublayer.transform_values()).sum(dim=0) + sublayer.out_bias
     return (summed - sublayer.attended).abs().max().item()
 
 
@@ -192,7 +192,7 @@ class Contributions:
 
 
 def contributions(sublayer: AttentionSublayer) -> Contributions:
-    weights, transformed = sublayer.weights(), sublayer.transformed()
+    weights, transformed = sublayer.weights(), sublayer.transform_values()
     n_queries, n_keys = weights.shape[1:]
     at_a_time = max(1, MOST_NUMBERS // ((n_keys + 1) * sublayer.stream.shape[-1]))
     shares, residuals = [], []

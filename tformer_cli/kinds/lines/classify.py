@@ -79,7 +79,7 @@ def label_texts(
     """Labels texts; in float32 on a CPU what a text gets does not depend on the others."""
     names = opened.directory.info.labels
 
-    def ranked(row: Sequence[float] | None) -> tuple[tuple[str, float], ...]:
+    def rank_labels(row: Sequence[float] | None) -> tuple[tuple[str, float], ...]:
         # The sort is stable: of equals the first named comes first
         pairs = zip(names, row, strict=True) if row else ()
         return tuple(sorted(pairs, key=lambda pair: -pair[1]))
@@ -92,7 +92,7 @@ def label_texts(
         too_long=too_long,
         damaged=damaged,
     )
-    return [LabeledText(**fields, labels=ranked(row)) for fields, row in rows]
+    return [LabeledText(**fields, labels=rank_labels(row)) for fields, row in rows]
 
 
 def _probabilities(opened: Opened, texts: list[Sequence[int]]) -> list[list[float]]:

@@ -150,7 +150,7 @@ class GapFiller:
             )
         return results
 
-    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
+    def predict_places(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
         (result,) = self.fill([text], top=1)
         places = [place for place, token in enumerate(ids) if token == self.mask_id]

@@ -62,7 +62,7 @@ class Scaling:
             raise ValueError(f"resize: {list(self.resize)} does not make an image of {self.size}")
 
 
-def decoded(content: bytes, name: str) -> Pixels:
+def decode_image(content: bytes, name: str) -> Pixels:
     """Reads a picture; it is upright, and white shows through where it is transparent."""
     not_one = f"{name}: is not a picture that can be read here; give {', '.join(_FORMATS)}"
     if not content.startswith(_MAGIC):  # who names a text should not be told to install Pillow

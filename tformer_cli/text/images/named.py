@@ -28,7 +28,7 @@ import numpy as np
 from tformer_cli.corpora import shapes
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_regular
-from tformer_cli.text.images.decoding import MOST_BYTES, decoded
+from tformer_cli.text.images.decoding import MOST_BYTES, decode_image
 from tformer_cli.text.lines import open_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
     if array := _ARRAY.match(name):
         return _array(name, tuple(map(int, array.groups())))
     if name.startswith(INLINE):
-        return decoded(_inline(name), short_name(name))
+        return decode_image(_inline(name), short_name(name))
     if built_in := _SHAPE.fullmatch(name):
         split, seed, number = built_in.groups()
         return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
@@ -92,7 +92,7 @@ def _picture(path: Path, name: str) -> Pixels:
         ) from None
     if is_idx(path):
         raise DataError(f"{name}: holds many images; name one, such as {name}#0")
-    return decoded(content, name)
+    return decode_image(content, name)
 
 
 def _one_of_many(path: Path, number: int) -> Pixels:

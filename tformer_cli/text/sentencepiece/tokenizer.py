@@ -83,7 +83,7 @@ class Languages:
         has_tokens = bool(self.tokens) and (self.before_target or self.before_source == "target")
         return has_tokens or bool(self.prompts)
 
-    def chosen(self, source: str | None, target: str | None) -> "Languages":
+    def choose_languages(self, source: str | None, target: str | None) -> "Languages":
         """The same with other languages; None keeps one."""
         for side, code, can in (
             ("source", source, self.has_source),
@@ -422,7 +422,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self.languages.has_source, self.languages.has_target
 
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
-        chosen = self.languages.chosen(source, target)
+        chosen = self.languages.choose_languages(source, target)
         if chosen == self.languages:
             return self
         return type(self)(self._files, self._vocabularies, chosen)

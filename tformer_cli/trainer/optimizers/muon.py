@@ -118,7 +118,9 @@ class Muon(Adam):
             # Nesterov's form: where the momentum goes with the next gradient, taken to be this one
             momentum = self.state[parameter]["momentum"].view(gradients.shape)
             torch.add(gradients, momentum, alpha=self._momentum, out=direction)
-        updates = torch.split(orthogonalized(directions, self._dtype, self._operations), counts)
+        updates = torch.split(
+            orthogonalize_matrices(directions, self._dtype, self._operations), counts
+        )
         scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
         for (parameter, _), update in zip(pairs, updates, strict=True):
             direction = self._level_rows(parameter, update) if self._levels_rows else update
@@ -169,7 +171,7 @@ matrices, and X only once: 4·R²·C + 26·R³ operations instead of 16·R²·C 
 _SMALLEST_NORM = 1e-14
 
 
-def orthogonalized(
+def orthogonalize_matrices(
     matrices: Tensor, dtype: torch.dtype = torch.float32, operations: Operations | None = None
 ) -> Tensor:
     """Brings the singular values of matrices (N, R, C) near 1 and keeps their singular vectors.

@@ -2,7 +2,7 @@
 
 One agent runs on each machine. Those of several machines meet at one of them, and start their
 processes anew together when a process is lost or a machine comes or goes. Each process is the same
-command as the agent's (see `launch.launched`), which resumes from the newest checkpoint.
+command as the agent's (see `launch.read_launch`), which resumes from the newest checkpoint.
 """
 
 import fcntl

@@ -64,7 +64,9 @@ class KeyStore(Protocol):
 
 
 @contextmanager
-def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> Iterator[Processes]:
+def join_processes(
+    launch: Launch, device: torch.device, *, shards_optimizer: bool
+) -> Iterator[Processes]:
     """Meets the other processes; they part at the end."""
     # The first process that fails speaks for all; the others then end in silence.
     try:
@@ -152,7 +154,7 @@ class JoinedProcesses(Processes):
         value: Value = json.loads(self._once(self.is_first, "", lambda: json.dumps(work())))
         return value
 
-    def prepared(self, prepare: Callable[[], Value]) -> Value:
+    def prepare_once(self, prepare: Callable[[], Value]) -> Value:
         """Prepares on each machine first in one process, then in the others."""
         values: list[Value] = []
 

@@ -35,7 +35,7 @@ class Processes:
         # Returns what the first process's work returned, in every process.
         return work()
 
-    def prepared(self, prepare: Callable[[], Value]) -> Value:
+    def prepare_once(self, prepare: Callable[[], Value]) -> Value:
         """Prepares what lies on a machine's disk: one process of each machine, then the others."""
         # Returns what this process's own call returned.
         return prepare()

@@ -52,7 +52,7 @@ class Group:
     """HOST:PORT of one of the machines, where all meet."""
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> Launch:
+def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
     """Reads the place of this process; one that torchrun has not started is alone."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in environment for name in names):
@@ -100,6 +100,6 @@ def one_error_per_node() -> Iterator[None]:
     try:
         yield
     except TformerError:
-        if launched().local_rank:
+        if read_launch().local_rank:
             wait_for_first_error()
         raise

@@ -70,7 +70,7 @@ PLACES = _columns(TABLES["places"]["general"], [9.0, 3, 4, 3, 3, 1.5])
 THING_PLACES = _columns(TABLES["places"]["things"])
 
 
-def named(names: str) -> list[Verb]:
+def find_verbs(names: str) -> list[Verb]:
     """Return the transitive verbs of these English names, in this order."""
     return [v for name in names.split() for v in TRANSITIVE.items if v.english == name]
 
