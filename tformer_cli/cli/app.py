@@ -289,9 +289,9 @@ def root(
 # it takes longer than a line takes to translate. A test compares them with the commands' own help.
 COMMANDS = {
     START: {
-        "quickstart": "Train a small model in minutes, and look inside it.",
+        "quickstart": "Train a small model in minutes and look inside it.",
         "guide": "Print a guide, or list the topics.",
-        "recipes": "List the shipped recipes, show one, or copy one to change.",
+        "recipes": "List the shipped recipes, show one, or copy one to edit.",
         "models": "List models that MODEL may name by a short name or a pair.",
         "make-corpus": "Write a built-in corpus to files: English and French, ratings, strings or "
         "pictures.",
@@ -302,18 +302,15 @@ COMMANDS = {
         "distill": "Train a small student on a teacher's translations.",
         "plot": "Plot the training curves of one run or several.",
         "data": "Check, clean, split and deduplicate corpora.",
-        "tokenize": "Train a tokenizer, apply it to text, measure it.",
+        "tokenize": "Train, apply and measure tokenizers.",
     },
     TRANSLATE: {
         "translate": "Translate text, one line out for each line in, or a document.",
-        "translate-corpus": "Translate corpora into numbered shards of the same kind, all columns "
-        "kept.",
+        "translate-corpus": "Translate corpora into shards of the same format, with all columns.",
         "evaluate": "Score translations (BLEU, chrF, TER), labels or texts.",
-        "compare": "Compare translations of several systems: scores, significance, and where they "
-        "differ.",
-        "score": "Score given translations, labels or texts by the model's probabilities.",
-        "calibrate": "Learn from held-out text how doubtful translations are, for `translate "
-        "--doubt`.",
+        "compare": "Compare several systems: scores, significance and differing sentences.",
+        "score": "Score existing translations, labels or texts by the model's probabilities.",
+        "calibrate": "Calibrate `translate --doubt` on held-out text.",
     },
     OTHER_TASKS: {
         "classify": "Label texts or images: one line out for each line in.",
@@ -324,9 +321,9 @@ COMMANDS = {
     },
     DEPLOY: {
         "info": "Show what a model is and how it was trained.",
-        "import": "Make a model directory of another tool's model.",
+        "import": "Convert another tool's model to a model directory.",
         "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.",
-        "shortlist": "Make a lexical shortlist, which makes translation faster.",
+        "shortlist": "Build a lexical shortlist to speed up translation.",
         "serve": "Serve models over HTTP, with a page to try them.",
         "benchmark": "Measure translation speed, latency and memory.",
     },
@@ -336,15 +333,15 @@ COMMANDS = {
         "inspect-step": "Work through one attention head with the model's numbers.",
         "inspect-positions": "Show the position vectors and how similar they are.",
         "inspect-logits": "Show the decoder's candidates, entropy and rank.",
-        "inspect-image": "Show where a model of images looks: each head's heat map over the image.",
-        "inspect-flow": "Show how much source and prefix contribute to each token.",
+        "inspect-image": "Show where an image model looks: each head's heat map over the image.",
+        "inspect-flow": "Show how much the source and the prefix contribute to each token.",
         "inspect-align": "Align words by cross-attention.",
         "inspect-ablate": "Show what a model loses without each of its heads.",
         "inspect-diff": "Match the heads of two models and show what changed.",
-        "inspect-decision": "Find what makes a model write one word and not another.",
+        "inspect-decision": "Find what makes a model choose one word over another.",
         "inspect-circuit": "Find the fewest heads that keep a decision.",
-        "inspect-layers": "Show what each encoder layer already knows of the translation.",
-        "inspect-probe": "Show what each layer knows of words, by linear probes.",
+        "inspect-layers": "Show what each encoder layer already knows about the translation.",
+        "inspect-probe": "Show what each layer knows about words, with linear probes.",
     },
 }
 PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}

@@ -302,8 +302,8 @@ def _with_force(command: Command) -> Command:
     if PathRole.writes_file not in path_roles(command).values():
         return command
     sentence = (
-        "Replace also what this command cannot have written: a recipe, code, JSON of another kind. "
-        "Text goes over text without it; no file that is read is replaced."
+        "Also overwrite files that this command cannot have written: a recipe, code, JSON of "
+        "another kind. Text replaces text without --force; input files are never overwritten."
     )
     named: Any = inspect.Parameter.KEYWORD_ONLY
     force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)

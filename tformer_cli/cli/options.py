@@ -373,8 +373,8 @@ def _keys(kind: type) -> Iterator[str]:
 ModelArgument = Annotated[
     Path,
     Option(
-        "Directory of a model or run, hub name (owner/name), short name or pair such as en-de; see "
-        "`tformer models`.",
+        "A model or run directory, a hub name (owner/name), or a short name or pair such as "
+        "en-de; see `tformer models`.",
         metavar="MODEL",
         role="reads_model",
         is_argument=True,
@@ -394,7 +394,7 @@ OutputOption = Annotated[
 TrainingSeedOption = Annotated[
     int | None,
     option(
-        "Random seed of weights, dropout and the order of the data.",
+        "Random seed for weights, dropout and data order.",
         panel="Machine",
         shown="the recipe's",
         min=0,

@@ -42,13 +42,13 @@ class OpeningSettings:
 
     device: str = setting(
         "auto",
-        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        "auto, cpu, cuda or cuda:N. auto uses a GPU if there is one.",
         "Machine",
         metavar="DEVICE",
     )
     """A `ModelDirectory` stays where it is."""
     precision: PrecisionChoice = setting(
-        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
+        "auto", "Precision to compute in. auto: the precision of the model's weights.", "Machine"
     )
     """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
     of a GPU see `Translator`."""
@@ -60,7 +60,7 @@ class OpeningSettings:
     """The only one that may search, or "tformer": the fastest that supports the settings; see
     `search_engines`."""
     threads: Annotated[int, at_least(0)] = setting(
-        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
+        0, "CPU threads; 0 uses all cores.", "Machine", min=0, max=1024
     )
     """Only of engines other than torch, whose threads are the whole process's:
     `torch.set_num_threads`."""
@@ -69,13 +69,13 @@ class OpeningSettings:
     )
     too_long: TooLong = setting(
         "split",
-        "A line longer than the model can take: translate it in parts (split), cut it off "
+        "For a line longer than the model can take: translate it in parts (split), cut it off "
         "(truncate), or stop (error).",
         "Large jobs",
     )
     adapter: Path | None = setting(
         None,
-        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
+        "Low-rank adapter for MODEL, such as RUN/adapter or a peft adapter; it is merged into the "
         "weights.",
         shown_default="none",
         metavar="DIR",
@@ -108,17 +108,15 @@ class OpeningSettings:
     )
     heads: Sequence[str] = setting(
         (),
-        "Use these attention heads and switch all others off. '!cross.5.3' switches off "
-        "that one. Repeatable.",
+        "Use only these attention heads. '!cross.5.3' switches off just that head. Repeatable.",
         "Search",
         shown_default="all heads",
         metavar="HEADS",
     )
     shortlist: str | None = setting(
         None,
-        "Lexical shortlist: choose target tokens only among those that it lists for the "
-        "source's, which is faster; scores are relative to these tokens. none: choose among "
-        "all.",
+        "Lexical shortlist: choose only among the target tokens that it lists for the source "
+        "tokens, which is faster; scores are relative to these tokens. none: choose among all.",
         "Search",
         shown_default="MODEL's, if it has one",
         metavar="FILE|none",

@@ -48,9 +48,9 @@ class HeldOutOptions:
     )
     broken: float = option_field(
         0.1,
-        "Share of what will be translated that is assumed to be like the lines broken on purpose: "
-        "unseen words, wrong language, noise, shuffled words, a dropped sentence, a translation "
-        "that is cut or of another line.",
+        "Assumed share of future input that is like the lines broken on purpose: unseen words, "
+        "wrong language, noise, shuffled words, a dropped sentence, a translation that is cut off "
+        "or belongs to another line.",
         min=0.01,
         max=0.9,
     )
@@ -72,12 +72,12 @@ def calibrate(
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Learn from held-out text how doubtful translations are, for `translate --doubt`.
+    """Calibrate `translate --doubt` on held-out text.
 
-    The text is translated, once as it is and in parts broken on purpose. A logistic regression
-    learns the probability that a translation is wrong from its log-probability, its attention, its
-    length and its words, and is stored in the model directory. All numbers are measured by
-    cross-validation, beside those of the log-probability alone. 1,000 lines take a minute or two.
+    The model translates the text as it is, and again with some lines broken on purpose. A logistic
+    regression learns the probability that a translation is wrong from its log-probability,
+    attention, length and words, and is stored in the model directory. The report compares it with
+    the log-probability by itself, all by cross-validation. 1,000 lines take a minute or two.
 
     Examples:
         tformer calibrate runs/quickstart -i corpus/valid.en --reference corpus/valid.fr

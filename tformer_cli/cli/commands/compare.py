@@ -56,7 +56,7 @@ def compare(
     systems: list[str] | None = argument(
         "SYSTEM",
         "A file of translations or a model directory; NAME=FILE gives it a name. The first is the "
-        "baseline; one alone is scored.",
+        "baseline; a single system is only scored.",
         default=None,
         role="reads_system",
     ),
@@ -76,11 +76,11 @@ def compare(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare translations of several systems: scores, significance, and where they differ.
+    """Compare several systems: scores, significance and differing sentences.
 
-    Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them stand
-    the scores by length of the reference, F1 of words by their frequency, and the sentences that
-    differ most. With --labels files hold labels, and models are classifiers.
+    Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them are
+    scores by reference length, word F1 by frequency, and the sentences that differ most. With
+    --labels, files hold labels and models are classifiers.
 
     Examples:
         tformer compare --reference ref.de a.de b.de

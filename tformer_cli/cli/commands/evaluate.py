@@ -80,10 +80,10 @@ def evaluate(
 
     Scores are sacreBLEU's, on raw, detokenized text. With MODEL and --source, MODEL first
     translates the source; its loss per token (natural logarithm) and perplexity on the first
-    reference are measured too. Otherwise --hypothesis is scored. A classifier or tagger labels the
-    source: accuracy, precision, recall and F1 of each label, their mean (macro F1) and the
-    confusion matrix; one of images takes them and their labels from --images, or names from
-    --source. Of a language model --text has its loss, perplexity and bits per byte.
+    reference are measured, too. Otherwise --hypothesis is scored. A classifier or tagger labels the
+    source: you get accuracy, precision, recall and F1 of each label, their mean (macro F1) and the
+    confusion matrix. An image classifier reads images and labels from --images, or image names from
+    --source. For a language model, --text gives loss, perplexity and bits per byte.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr

@@ -56,25 +56,27 @@ class PairOptions:
 
     source: str | None = option_field(
         None,
-        "Source sentences, one per line, the texts of a language model or classifier, or names of "
-        "images; - is stdin.",
+        "Source sentences, texts (for a language model or classifier) or names of images, one per "
+        "line; - is stdin.",
         "-i",
         role="reads_file",
     )
     target_file: str | None = option_field(
-        None, "Their translations or labels, one per line; - is stdin.", role="reads_file"
+        None,
+        "Translations or labels of the --source lines, one per line; - is stdin.",
+        role="reads_file",
     )
     n_best_file: str | None = option_field(
         None,
-        "Instead of --target-file: an n-best list to rerank, of translate --format moses (index "
-        "||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        "Instead of --target-file: an n-best list to rerank, from translate --format moses (index "
+        "||| translation ||| features ||| score) or jsonl, which is scored by its token_ids.",
         role="reads_file",
     )
     output: OutputOption = STANDARD_STREAM
     output_format: Literal["text", "tsv", "jsonl"] = option_field(
         "text",
-        "text: the log-probability. tsv: index, source, target, log-probability, score; of texts "
-        "index, text, log-probability, bits per byte; of labels index, text, label, "
+        "text: the log-probability. tsv: index, source, target, log-probability, score; for texts "
+        "index, text, log-probability, bits per byte; for labels index, text, label, "
         "log-probability, the most probable label. jsonl: one object per line, with the "
         "log-probability of every token.",
         "--format",
@@ -139,17 +141,17 @@ def score(
     options: ModelOptions,
     quiet: QuietOption = False,
 ) -> None:
-    """Score given translations, labels or texts by the model's probabilities.
+    """Score existing translations, labels or texts by the model's probabilities.
 
     This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
     and the end of sentence. The score is the log-probability after the penalties; --n-best-file
-    ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
+    ranks by it. Probabilities are over the whole target vocabulary, even if MODEL has a shortlist.
 
-    A language model scores the lines of --source themselves: their log-probability, and with tsv or
-    jsonl their bits per byte, by which sort finds the oddest lines. A masked one does so by the
-    probability of each token where it alone is hidden (pseudo-log-likelihood). A classifier scores
-    the label in --target-file of each text or image: the least probable ones may well be wrong.
-    --images has labels of its own, of a folder's names or in a file.
+    A language model scores the lines of --source: their log-probability, and in tsv and jsonl their
+    bits per byte; sort by these to find the oddest lines. A masked language model masks one token
+    at a time (pseudo-log-likelihood). A classifier scores the label of each text or image from
+    --target-file: the least probable labels may well be wrong. --images brings its own labels, from
+    folder names or a file.
 
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr

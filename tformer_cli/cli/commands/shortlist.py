@@ -47,14 +47,14 @@ class LinkOptions:
 
     alignments: str | None = option_field(
         None,
-        "Links between source and target, a line of Pharaoh's i-j for each pair, counted from 0.",
+        "Word alignments: for each pair a line of Pharaoh links i-j, counted from 0.",
         shown="each target token with the source token that it attends to most",
         role="reads_file",
     )
     units: Literal["words", "pieces"] | None = option_field(
         None,
-        "What the links of --alignments count: words, or the pieces that `tformer tokenize "
-        "encode` writes.",
+        "Units that --alignments counts: words, or the pieces that `tformer tokenize encode` "
+        "writes.",
         shown="words",
     )
 
@@ -77,7 +77,7 @@ class ListOptions:
     """Contents of the shortlist, and its place."""
 
     frequent: int | None = option_field(
-        None, "The N most frequent target tokens belong to every sentence.", shown="100", min=0
+        None, "Allow the N most frequent target tokens in every sentence.", shown="100", min=0
     )
     best: int = option_field(
         100, "Keep the N most probable target tokens of each source token.", min=1
@@ -91,8 +91,7 @@ class ListOptions:
     )
     save: bool = option_field(
         False,
-        "Store it in the model directory, which then translates with it unless --shortlist says "
-        "otherwise.",
+        "Store the shortlist in the model directory, which then uses it by default.",
     )
     output_format: Literal["safetensors", "text"] = option_field(
         "safetensors",
@@ -140,12 +139,12 @@ def shortlist(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Make a lexical shortlist, which makes translation faster.
+    """Build a lexical shortlist to speed up translation.
 
-    Every line is then translated with tokens that its source tokens were aligned with in a corpus,
-    and with frequent ones. The corpus should be large, and like what will be translated. Without
-    --target-file it is translated first. `tformer benchmark --shortlist FILE --shortlist none
-    --reference FILE` tells what is gained and lost.
+    With a shortlist, each line is translated using only the tokens aligned with its source tokens
+    in a corpus, and the most frequent tokens. The corpus should be large and similar to the text
+    you will translate. Without --target-file, MODEL translates it first. `tformer benchmark
+    --shortlist FILE --shortlist none --reference FILE` measures the effect on speed and quality.
 
     Examples:
         tformer shortlist runs/quickstart -i train.en --target-file train.fr --save

@@ -34,21 +34,20 @@ if TYPE_CHECKING:
 
 RECIPE = argument(
     "RECIPE",
-    "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+    "A TOML file or the name of a shipped recipe; `tformer recipes` lists them.",
     complete=complete_recipes,
     role="reads_file",
 )
 RECIPE_OR_SOURCE = argument(
     "RECIPE|SOURCE",
-    "TOML file, or the name of a shipped recipe (`tformer recipes` lists them); or your text in "
-    "the source language, one sentence a line, or a .tsv of pairs: then the recipe is chosen.",
+    "A TOML file or the name of a shipped recipe (`tformer recipes` lists them); or your source "
+    "text, one sentence per line, or a .tsv of pairs, for which tformer chooses a recipe.",
     complete=complete_recipes,
     role="reads_file",
 )
 TARGET = argument(
     "TARGET",
-    "Its translation, a line for each line of SOURCE; or labels of its lines, then a classifier "
-    "is trained.",
+    "Translation of SOURCE, line by line; or a label for each line, to train a classifier.",
     default=None,
     shown="none",
     role="reads_file",
@@ -66,11 +65,11 @@ def train(
 ) -> None:
     """Train a model from a recipe or two aligned files, or resume a run.
 
-    Of SOURCE and TARGET, RUN/data gets a validation and a test set without near copies of training
-    pairs, and RUN/chosen.toml the recipe, chosen by the size of the text and the limits of the run.
-    The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
-    run. Ctrl-C and SIGTERM finish the step and save a checkpoint. A limit such as --max-steps is a
-    part of the recipe: with another one it is another run.
+    With SOURCE and TARGET, tformer splits off validation and test sets without near copies of
+    training pairs (RUN/data), and writes a recipe suited to the size of the text and the limits of
+    the run (RUN/chosen.toml). Run the same command again to resume; on the CPU the result is bit
+    for bit the same as without the interruption. Ctrl-C and SIGTERM finish the step and save a
+    checkpoint. Limits such as --max-steps are part of the recipe: to change one, start a new run.
 
     Examples:
         tformer train quickstart --max-time 5m -o runs/first

@@ -44,8 +44,8 @@ class RecipeOptions:
     )
     start: Path | None = option_field(
         None,
-        "Start from the weights of this model, a directory or a name of `tformer models`, and keep "
-        "its shape and tokenizer.",
+        "Start from the weights of this model (a directory or a name from `tformer models`), and "
+        "keep its shape and tokenizer.",
         "--from",
         shown="random weights",
         metavar="MODEL",
@@ -53,19 +53,19 @@ class RecipeOptions:
     )
     max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
     max_epochs: int | None = option_field(
-        None, "Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1
+        None, "Stop after N epochs (passes over the corpora).", shown="the recipe's", min=1
     )
     max_time: str | None = option_field(
         None,
-        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay are "
-        "fitted to it.",
+        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay fit "
+        "into it.",
         shown="the recipe's",
         metavar="TIME",
     )
     seed: TrainingSeedOption = None
     precision: Literal["auto", "float32", "bfloat16"] = option_field(
         "auto",
-        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        "Precision to train in; bfloat16 is mixed precision. auto: the recipe's.",
         panel="Machine",
     )
 
@@ -142,22 +142,22 @@ class ProcessOptions:
     threads: ThreadsOption = 0
     processes: int | None = option_field(
         None,
-        "Train in N processes on this machine; a lost one is started again.",
+        "Train in N processes on this machine; a process that dies is restarted.",
         panel="Machine",
         shown="this one",
         min=1,
     )
     nodes: str | None = option_field(
         None,
-        "Machines that train together; between MIN and MAX they may come and go. One number fixes "
-        "it.",
+        "Number of machines that train together: machines may join and leave between MIN and MAX; "
+        "a single number is fixed.",
         panel="Machine",
         shown="1",
         metavar="MIN:MAX",
     )
     meet: str | None = option_field(
         None,
-        "One of the machines, where all of --nodes meet.",
+        "Address of one of the machines, where all machines of --nodes connect.",
         panel="Machine",
         shown="this machine",
         metavar="HOST:PORT",
@@ -198,7 +198,7 @@ class RunOptions:
 
     output: Path | None = option_field(
         None,
-        "Run directory to write, which is a model directory.",
+        "Run directory to write; it is also a model directory.",
         "-o",
         shown="runs/RECIPE",
         role="writes_run",
@@ -210,8 +210,8 @@ class RunOptions:
     )
     seeds: str | None = option_field(
         None,
-        "Train a run for each seed, RUN/seed-1 and so on, and report the mean and deviation of "
-        "their scores, and tests between them.",
+        "Train one run per seed (RUN/seed-1 and so on), and report the mean and standard "
+        "deviation of their scores, and significance tests between them.",
         panel="Machine",
         shown="one run",
         metavar="N,N",
@@ -221,7 +221,7 @@ class RunOptions:
     )
     profile: int | None = option_field(
         None,
-        "Profile N steps and show where the time goes; keeps no model.",
+        "Profile N steps and show where the time goes; keep no model.",
         panel="Diagnosis",
         shown="no profile",
         min=1,

@@ -44,7 +44,7 @@ class ReferenceOptions:
 
     source: Path | None = option_field(
         None,
-        "Source sentences or names of images, one per line, or the text of a language model; - is "
+        "Source sentences, names of images, or text for a language model, one per line; - is "
         "stdin.",
         "-i",
         shown="none, with --images",
@@ -52,7 +52,7 @@ class ReferenceOptions:
     )
     reference: list[Path] | None = option_field(
         None,
-        "Reference translation, or right labels. Repeat for several; the loss is the first's.",
+        "Reference translation, or correct labels. Repeat for several; the loss uses the first.",
         shown="none, of a language model",
         role="reads_file",
     )
@@ -121,7 +121,7 @@ def inspect_ablate(
     changes: str | None = option_field(
         None,
         "Instead translate TEXT without each head, and without each layer's heads, and show which "
-        "change its translation. --heads limits them.",
+        "of them change the translation. --heads limits them.",
         metavar="TEXT",
     ),
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
@@ -131,12 +131,11 @@ def inspect_ablate(
 ) -> None:
     """Show what a model loses without each of its heads.
 
-    Heads are switched off alone, and one after the other. Loss is per target token of the
-    reference, in nats; of a language model per token of the text, of a masked one per hidden token,
-    of a classifier of texts or images per label, of a tagger per word, and with those the accuracy
-    is told, too.
-    Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values of the paired
-    bootstrap (1,000 samples, --seed).
+    Heads are switched off one at a time, and then cumulatively. Loss is in nats per target token of
+    the reference; for a language model per token of the text, for a masked one per hidden token,
+    for a classifier per label, for a tagger per word. Classifiers and taggers also get their
+    accuracy. Importance is E |dL/dξ|, where ξ is a factor on the head. p-values of differences come
+    from a paired bootstrap (1,000 samples, --seed).
 
     Examples:
         tformer inspect-ablate runs/quickstart --changes "The street was too wide."

@@ -71,13 +71,13 @@ class DumpOptions:
 
     dump: Path | None = option_field(
         None,
-        "Write the maps of all sentences to shards in DIR. The same command again resumes.",
+        "Write the maps of all sentences to shards in DIR. Run the same command again to resume.",
         panel=PANEL,
         role="writes_directory",
     )
     top_k: int | None = option_field(
         None,
-        "Keep only the K largest weights of each row, and the sum of the others.",
+        "Keep only the K largest weights of each row, and the sum of the rest.",
         panel=PANEL,
         shown="all weights",
         metavar="K",
@@ -85,11 +85,14 @@ class DumpOptions:
         max=65534,
     )
     max_bytes: str = option_field(
-        "2G", "Refuse to write a larger dump; such as 500M or 20G.", panel=PANEL, metavar="SIZE"
+        "2G",
+        "Refuse to write a dump larger than this, such as 500M or 20G.",
+        panel=PANEL,
+        metavar="SIZE",
     )
     shard_pairs: int = option_field(
         4096,
-        "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        "Maximum number of sentences per shard; a shard has at most 64 MiB.",
         panel=PANEL,
         metavar="N",
         min=1,
@@ -215,7 +218,7 @@ class JobOptions:
     )
     repeats: int | None = option_field(
         None,
-        "Measure the heads of a language model on N blocks of random tokens that come twice: "
+        "Measure the heads of a language model on N repeated blocks of random tokens: "
         "previous-token, duplicate, induction and first-token scores, with 95 % confidence "
         "intervals. No sentence is read; --seed draws the tokens.",
         shown="off",
@@ -224,7 +227,7 @@ class JobOptions:
     )
     explain: bool = option_field(
         False,
-        "List the rules that give heads their roles, with their papers, and exit.",
+        "List the rules that assign roles to heads, with their papers, and exit.",
         callback=_explain,
     )
 
@@ -246,9 +249,10 @@ def inspect_heads(
     """Show where every attention head looks in a sentence.
 
     Row i of a map is the query, column j the key; in cross and dec, row i is the position that
-    predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
-    Of a language model TEXT is what it reads, and all heads are dec; of a classifier or another
-    encoder, enc. A masked language model fills each [MASK] in TEXT; a tagger labels each word.
+    predicts target token i+1. Rows sum to 1. The translation is the one that `tformer translate`
+    gives. For a language model, TEXT is its input, and all heads are dec; for a classifier or
+    another encoder, all are enc. A masked language model fills each [MASK] in TEXT; a tagger labels
+    each word.
 
     Examples:
         tformer inspect-heads runs/quickstart "The animal was tired."

@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 TextsArgument = Annotated[
     list[str] | None,
-    Option("Source sentences; without any, -i or stdin.", metavar="TEXT", is_argument=True),
+    Option("Source sentences; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 ImagesArgument = Annotated[
     list[str] | None,
     Option(
-        "Names of images, such as files; without any, -i or stdin.",
+        "Image files or other image names; without any, reads -i or stdin.",
         metavar="TEXT",
         is_argument=True,
     ),

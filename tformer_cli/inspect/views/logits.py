@@ -392,11 +392,11 @@ class LogitsView(SentenceView[LogitsRecord]):
     title = "Logits"
     help = """Show the decoder's candidates, entropy and rank.
 
-    There is a row for each position of the target. With --lens every decoder layer is read as if it
-    were the last (the logit lens): its hidden state through the final norm and the output
-    projection; maps that `inspect-layers --tune` has stored go first. Of a language model TEXT is
-    what it reads; of a classifier there is one row, with the probabilities of the labels; of a
-    masked language model a row for each [MASK] in TEXT.
+    There is a row for each target position. With --lens, every decoder layer is read as if it were
+    the last (the logit lens): its hidden state goes through the map of `inspect-layers --tune`, if
+    there is one, the final norm and the output projection. For a language model, TEXT is its input;
+    for a classifier there is one row, with the probabilities of the labels; for a masked language
+    model, a row for each [MASK] in TEXT.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."

@@ -301,9 +301,9 @@ class PositionsView(ModelView[PositionsRecord]):
     title = "Positions"
     help = """Show the position vectors and how similar they are.
 
-    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
-    the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
-    Of rotary positions the mean score of each head at each offset is measured on random tokens.
+    Similarity is shown by offset. For sinusoids, it depends only on the offset, and the squared
+    norm is d/2; for learned or stored vectors, you see how far they are from that. For rotary
+    positions, each head's mean score at each offset is measured on random tokens.
 
     Examples:
         tformer inspect-positions runs/quickstart
