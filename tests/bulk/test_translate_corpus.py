@@ -323,7 +323,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert refused("b.jsonl", good + b'{"source": 1}') == (
         'b.jsonl, line 2: "source" is a number, not a string; correct the data'
     )
-    assert "line 2: cannot be kept as it is (1e400" in refused(
+    assert "line 2: cannot be written unchanged (1e400" in refused(
         "b.jsonl", good + b'{"source": "a", "x": 1e400}'
     )
     assert refused("c.jsonl", b'{"source": "a", "translation": "b"}') == (
@@ -332,7 +332,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     )
     assert refused("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
     assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
-        "e.tsv, line 2: has 1 column, but column 2 is asked for"
+        "e.tsv, line 2: has 1 column, but column 2 is needed"
     )
     for ragged, found in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
         assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (

@@ -131,9 +131,9 @@ def test_a_run_from_a_model_takes_its_shape_and_tokenizer():
 
 
 def test_what_was_not_measured_is_not_promised():
-    assert "BLEU is not known" in chosen(pairs(161_795))[1]
-    assert "BLEU is not known" in chosen(MULTI30K, minutes=1.0)[1]
-    assert "no time known for this GPU" in chosen(MULTI30K, on_gpu=True)[1]
+    assert "no BLEU estimate" in chosen(pairs(161_795))[1]
+    assert "no BLEU estimate" in chosen(MULTI30K, minutes=1.0)[1]
+    assert "no time estimate for this GPU" in chosen(MULTI30K, on_gpu=True)[1]
     assert "teach words, not a language" in chosen(pairs(1_000))[1]
     assert "teach words" not in chosen(pairs(1_000), fine_tunes=True)[1]
 

@@ -28,12 +28,12 @@ class Results(Sequence[T], Iterator[T]):
     """
 
     again: Callable[[], Results[T]] | None = None
-    """Makes the same results once more; None if the lines can be read only once."""
+    """Recomputes the same results; None if the lines can be read only once."""
 
     def __init__(
         self, results: Iterator[T], page: Callable[[Sequence[T]], str] | None = None
     ) -> None:
-        """Takes what computes them, and what makes one piece of HTML of all if anything does."""
+        """Takes the function that computes them, and perhaps one that renders all as HTML."""
         self._unread: Iterator[T] | None = results
         self._rest: Iterator[T] | None = None  # Being read by `next`, or by any loop over a stream
         self._n_taken = 0
@@ -44,7 +44,7 @@ class Results(Sequence[T], Iterator[T]):
         iterator, self._unread = self._unread, None
         if iterator is None:
             if self.again is None:
-                raise RuntimeError("a stream is read by two loops")
+                raise RuntimeError("two loops read the same stream")
             iterator = self.again()._fresh()
         return iterator
 
@@ -75,8 +75,8 @@ class Results(Sequence[T], Iterator[T]):
             if self._rest is not None and self.again is None:
                 # A TypeError, which list() ignores: it has the rest
                 raise TypeError(
-                    f"{self._n_taken} of the results were taken by a loop and are gone, as the "
-                    "lines are a stream; keep them by list() before it"
+                    f"a loop has consumed {self._n_taken} of the results, and a stream of lines "
+                    "cannot be read again; keep them in a list() first"
                 )
             self._kept = list(self._fresh())
         return self._kept

@@ -47,7 +47,7 @@ NO_MEMORY = "there is not enough memory"
 # Bytes of addresses that Python and its libraries take before they do anything.
 LEAST_MEMORY = 1 << 28
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
-LESS_MODEL = "end other programs, or use `tformer export --format int8`, which takes a quarter"
+LESS_MODEL = "end other programs, or use `tformer export --format int8`, which needs a quarter"
 # What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
 LEFT_OUT = ("datasets", "pyarrow", "torch")
 # Error numbers of writing to a stream that is full, closed or gone.
@@ -130,7 +130,7 @@ class OneLineErrors(LazyGroup):
             status = super().main(
                 words, prog_name, complete_var, False, windows_expand_args, **extra
             )
-            # Now: at exit Python reports a full disk or a closed pipe in lines of its own
+            # Now, because at exit Python reports a full disk or a closed pipe in its own words
             sys.stdout.flush()
         except SystemExit as leaving:
             # Typer and rich, which draw the help, turn a closed pipe into status 1
@@ -164,7 +164,7 @@ class OneLineErrors(LazyGroup):
             advice = advice if RUNTIME in advice else f"pip install {error.name}"
             missing = f"needs {error.name}, which is not installed"
             _end(words, error, f"{command}: {missing}; {advice}", 2)
-        # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
+        # our own bugs are also one line, and so are panics of libraries, which are not Exceptions
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
@@ -199,7 +199,7 @@ class OneLineErrors(LazyGroup):
 
 
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
-    # Only before the command: behind it, the word may be part of a text
+    # Only before the command: after it, the word may be part of a text
     if "--debug" in args[:1]:
         raise error
     if message:  # empty: another process reports it
@@ -208,7 +208,7 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 
 def _leave_to_first_process() -> None:
-    """Lets the first of several processes report what all of them find wrong."""
+    """Lets the first of several processes report an error that all of them find."""
     from tformer_cli.trainer.processes.launch import launched, wait_for_first_error
 
     if launched().local_rank:
@@ -217,7 +217,7 @@ def _leave_to_first_process() -> None:
 
 def _fault(error: BaseException) -> str:
     """Describes an error that no one foresaw."""
-    # The first line alone: an error is one line, and a traceback has the rest
+    # Only the first line: an error is one line, and a traceback has the rest
     message = str(error).splitlines()[0] if str(error) else "no message"
     return f"{type(error).__name__}: {message}; run `tformer --debug …` for a traceback"
 
@@ -233,7 +233,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _more_memory(advice: str = LESS_MEMORY) -> str:
-    """Says what to do about memory: a limit of the shell's is below what the machine has."""
+    """Returns advice on memory: whether a limit of the shell is below the machine's memory."""
     limit = soft_limit("RLIMIT_AS")
     return advice if limit is None else f"raise `ulimit -v`, which is {limit >> 10}"
 
@@ -383,7 +383,7 @@ def load_command(name: str) -> Any:
 
 
 def make_app() -> typer.Typer:
-    """Makes the program; what it runs is imported once it is chosen."""
+    """Builds the program; a command is imported once it is chosen."""
     app = typer.Typer(
         name="tformer", cls=OneLineErrors, pretty_exceptions_enable=False,
         rich_markup_mode="markdown", context_settings=HELP,
@@ -393,7 +393,7 @@ def make_app() -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Makes `app`, the program, when it is first asked for."""
+    """Builds `app`, the program, on first use."""
     if name != "app":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return globals().setdefault("app", make_app())
@@ -442,7 +442,7 @@ def _leave(signal_number: int) -> NoReturn:
 
 
 def _name_signal(number: int) -> None:
-    """Says what has ended the program; an agent says it for the processes that it stops."""
+    """Reports why the program ended; an agent reports for the processes that it stops."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # given by an agent, torchrun's or our own
         with suppress(OSError):  # of a terminal that was closed
             note(f"stopped by {signal.Signals(number).name}")
@@ -459,7 +459,7 @@ def _importer(frame: FrameType | None) -> FrameType | None:
 
 
 def _say_of_thread(args: threading.ExceptHookArgs) -> None:
-    """Ends a thread's error in one line, too; whoever waits for the thread decides the status."""
+    """Reports a thread's error in one line; the code that waits for it decides the status."""
     # SystemExit ends a thread silently in Python, too
     if args.exc_value is not None and args.exc_type is not SystemExit:
         error_line(_fault(args.exc_value))

@@ -64,9 +64,9 @@ class ImageOptions:
     def check(self, *, has_texts: bool) -> None:
         """Refuses to take images twice."""
         if self.label_field and self.images is None:
-            raise UsageError("--label-field: is of a table of pixels; add --images PATH")
+            raise UsageError("--label-field: only for a table of pixels; add --images PATH")
         if self.images is not None and has_texts:
-            raise UsageError("--images: the input is named already; omit one of the two")
+            raise UsageError("--images: the input is already given; omit one of the two")
 
     def check_model(self, config: "ModelConfig") -> None:
         """Refuses options of images for a model of texts."""
@@ -107,7 +107,7 @@ class ReadImageOptions(ImageOptions):
     def check_model(self, config: "ModelConfig") -> None:
         super().check_model(config)
         if self.damaged == "skip" and not reads_names(config):
-            raise UsageError("--damaged: is of a model of images; omit it")
+            raise UsageError("--damaged: only for image models; omit it")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,7 +161,7 @@ def _sums_over_rows(
     positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
     targets = target_output.flatten()[positions] - model.first_target
     # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding. Where
-    # targets stand at tokens of the source, its states go on behind the last target.
+    # targets label source tokens, states continue after the last target.
     tokens = hidden[:, : target_output.shape[1]].flatten(0, 1)[positions]
     n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
     parts = torch.cat(

@@ -128,7 +128,7 @@ class CompareSettings(ScoringSettings):
                 continue
             if getattr(self, entry.name) != entry.default:
                 option = entry.name.replace("_", "-")
-                raise UsageError(f"--{option}: is of translations; omit it or --labels")
+                raise UsageError(f"--{option}: only for translations; omit it or --labels")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ TORCH_BATCH_TOKENS = 4096
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000
-"""Of one sentence; more than any machine has memory for."""
+"""Limit per sentence; more than any machine has memory for."""
 Level = Literal["beam", "plain", "kernels", "torch"]
 """Searches, each of which knows all that the one before it knows. beam: greedy and beam search
 without any other rule. plain: also what numbers describe (limits, divisors by length, hypotheses

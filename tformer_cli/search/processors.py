@@ -27,7 +27,7 @@ FORBIDDEN = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The hypotheses whose next token is looked for."""
+    """The hypotheses to extend."""
 
     tokens: Tensor
     """(R, T) what each has so far, without beginning of sentence."""
@@ -131,7 +131,7 @@ def make_processors(
     prefixes: Sequence[Sequence[int]] = (),
     n_given: Sequence[int] = (),
 ) -> list[ScoreProcessor]:
-    """Makes the rules that a batch is searched by; none by default.
+    """Returns the rules for searching a batch; by default none.
 
     `n_given` are the tokens of each prefix that no limit of length counts.
     """

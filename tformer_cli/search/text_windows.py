@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 TextScorer = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[list[float]]]
-"""Computes log p of each token of targets, each behind its context."""
+"""Computes log p of each target token, given its context."""
 _WINDOWS_AT_ONCE = 256
 
 
@@ -46,16 +46,16 @@ class TextScores:
 
 
 class TextWindow(NamedTuple):
-    """Some tokens of a text: what is read, what is predicted, and how much of it is new."""
+    """Some tokens of a text: those read, those predicted, and how many are new."""
 
     text: int
     """Number of the text."""
     read: list[int]
     """Tokens that are read."""
     predicted: list[int]
-    """The token behind each."""
+    """The token after each."""
     n_new: int
-    """Of these, the last ones that no window before has predicted."""
+    """Number of new tokens at the end, which no earlier window predicted."""
 
     @property
     def context(self) -> list[int]:
@@ -69,7 +69,7 @@ class TextWindow(NamedTuple):
 
 
 def text_scores(log_probabilities: Sequence[Sequence[float]], n_bytes: int) -> TextScores:
-    """Sums up what `score_texts` has found of texts that have so many bytes."""
+    """Totals of `score_texts` over texts of n_bytes bytes."""
     n_tokens = sum(map(len, log_probabilities))
     total = -math.fsum(value for text in log_probabilities for value in text)
     return TextScores(
@@ -107,7 +107,7 @@ def scored_windows(
     stride: int,
     before_batch: Callable[[], None],
 ) -> list[list[float]]:
-    """Computes log p of tokens as `search.text_scoring.score_texts` does, by what is given."""
+    """Computes log p of tokens as `search.text_scoring.score_texts` does."""
     scored: list[list[float]] = [[] for _ in texts]
     windows = [
         chunk

@@ -52,8 +52,7 @@ LONGEST_PART = 128
 """Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
 is less: a translation needs room to be longer than its source."""
 MOST_TRIES = 20
-"""Times that a sample is drawn again because it holds something banned, and that combinations of
-sentences are made of which some are the same text."""
+"""Maximum number of redraws of a banned sample, and of combinations with equal texts."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
 LIKELY_WRONG = 0.5
 """Doubt from which a translation is at least as probably wrong as not."""
@@ -62,10 +61,10 @@ UNLIKELY_WORD = 0.2
 
 
 class Doubt(NamedTuple):
-    """How probably a translation is wrong, as `inspect.doubt.Doubter` says."""
+    """Probabilities that a translation is wrong, from `inspect.doubt.Doubter`."""
 
     probability: float
-    """That it is wrong: of several sentences that of the most doubtful one."""
+    """Probability that it is wrong; for several sentences, that of the most doubtful."""
     sentences: tuple[float, ...]
     """That of each part which was translated by itself; none of a blank line."""
     words: tuple[tuple[str, float], ...]
@@ -89,8 +88,10 @@ class TranslatedText:
     log_probability: float
     """Σ log p of its tokens and ends of sentence (summed over the parts of a split line)."""
     score: float
-    """`log_probability` after the length penalty. Of a split line: the sum of the parts' scores,
-    each times the share that it has in the score of the best."""
+    """`log_probability` after the length penalty.
+
+    For a split line: the sum of its parts' scores, each weighted as in the best translation.
+    """
     token_ids: tuple[int, ...]
     """Its tokens without special tokens."""
     is_finished: bool
@@ -103,7 +104,7 @@ class TranslatedText:
     """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
     engine can tell."""
     doubt: Doubt | None = field(default=None, compare=False)
-    """How probably it is wrong; None where nobody asked for it."""
+    """Probability that it is wrong; None unless requested."""
 
     def __str__(self) -> str:
         return self.text
@@ -148,7 +149,7 @@ class Translation(Several[TranslatedText]):
 
     @property
     def doubt(self) -> Doubt | None:
-        """How probably the best translation is wrong; None where nobody asked for it."""
+        """Probability that the best translation is wrong; None unless requested."""
         return self.hypotheses[0].doubt
 
     @property
@@ -177,7 +178,7 @@ class _Cut(NamedTuple):
     is_truncated: bool = False
     texts: tuple[str, ...] = ()
     blanks: tuple[str, ...] = ()
-    """White space behind each part but the last."""
+    """White space after each part but the last."""
     is_too_long: bool = False
     """True if a part is one because the model could not take more at once."""
     n_sentences: int = 1
@@ -194,14 +195,14 @@ class PreparedLine:
     demands: LineConstraints
     """Phrases that its translation is to hold and not to hold."""
     sentences: tuple[Sentence, ...]
-    """Its parts with what is asked of each; none of a blank line."""
+    """Its parts with the demands on each; none for a blank line."""
     cut: _Cut
-    """How it was divided into them."""
+    """The division into parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartOfLine(Sentence):
-    """A sentence of several, any of which may hold a phrase that their line requires."""
+    """A sentence of a split line; any of its sentences may hold a phrase that the line requires."""
 
     line: PreparedLine
     """The line with all of them as plain sentences."""
@@ -209,7 +210,7 @@ class PartOfLine(Sentence):
 
     @property
     def place(self) -> tuple[LineConstraints, tuple[str, ...], int]:
-        """Demands, texts and number: its result depends on them besides its own tokens."""
+        """Demands, texts and number: all that its result depends on, besides its tokens."""
         return self.line.demands, self.line.cut.texts, self.number
 
 
@@ -266,7 +267,7 @@ class Translator:
         return self._searcher.choice(self.config, self._undemanding)
 
     def check(self) -> None:
-        """Makes sure that an engine supports the settings, and the model; prepares none."""
+        """Checks that an engine supports the settings and the model; prepares none."""
         # A limit that not even the shortest line can keep is a mistake in the settings
         config = replace(self.config, max_length_ratio=MOST_TOKENS)  # longer lines may have more
         if conflict := length_conflict(1, config, self._model.max_positions):
@@ -283,13 +284,13 @@ class Translator:
         return self._shortlist is not None
 
     def of_sentences(self) -> Translator:
-        """Makes the same translator for lines that `sentences` has split."""
+        """Returns the same translator for lines that `sentences` has split."""
         other = copy(self)
         other._split_sentences = None
         return other
 
     def with_model(self, model: SearchedModel) -> Translator:
-        """Makes the same translator for another model of the same vocabulary."""
+        """Returns the same translator for another model with the same vocabulary."""
         other = copy(self)
         other._model = model
         # What engines have prepared belongs to the model before
@@ -297,7 +298,7 @@ class Translator:
         return other
 
     def with_languages(self, source: str | None, target: str | None) -> Translator:
-        """Makes the same translator for other languages of a model that has tokens for them."""
+        """Returns the same translator for other languages of a multilingual model."""
         other = copy(self)
         other._tokenizer = self._tokenizer.for_languages(source, target)
         return other
@@ -305,7 +306,7 @@ class Translator:
     def listening(
         self, heads: Sequence[CrossHead], is_needed: Callable[[str], bool] | None = None
     ) -> Translator:
-        """Makes the same translator, whose hypotheses also say what heads attended to.
+        """Returns the same translator, whose hypotheses also record the attention of heads.
 
         It may be needed for some lines only.
         """
@@ -314,7 +315,7 @@ class Translator:
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
-        """Makes a translator that searches otherwise, with the same engines."""
+        """Returns a translator with other search settings and the same engines."""
         other = copy(self)
         other.config = config
         other.check()
@@ -406,7 +407,7 @@ class Translator:
     def _check_lengths(
         self, cuts: Sequence[_Cut], prefixes: Sequence[Sequence[int]], first_index: int
     ) -> None:
-        """Refuses lines whose translation cannot keep all limits of its length."""
+        """Refuses lines whose translation cannot keep all length limits."""
         most = self._model.max_positions
         for number, (cut, prefix) in enumerate(zip(cuts, prefixes, strict=True), first_index + 1):
             for place, part in enumerate(cut.parts):
@@ -483,8 +484,8 @@ class Translator:
         ]
         if self.config.sampling:
             return self._spell_hypotheses(self._searcher.search(bound, self.config))
-        # All of the beam, so that the best is the same for every `n_best`; and what the free search
-        # knows besides its best may be better than what the other finds
+        # The whole beam, so that the best is the same for every `n_best`; and other hypotheses of
+        # the free search may be better than those of the constrained one
         whole_beam = replace(self.config, n_best=self.config.beam_size)
         constrained = self._spell_hypotheses(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
@@ -526,7 +527,7 @@ class Translator:
         return [bound(number) for number in range(len(best))]
 
     def _cheapest(self, best: Sequence[SpelledHypothesis], bound: Sequence[Sentence]) -> int:
-        """Finds the part of a line whose search under constraints costs the line least."""
+        """Finds the part where satisfying the constraints costs the line least."""
         scores = []
         for number, hypotheses in enumerate(self._search_bound(bound)):
             parts = [
@@ -624,7 +625,7 @@ class Translator:
     def _cut_lines(
         self, lines: Sequence[str], first_index: int, prefixes: Sequence[str]
     ) -> list[_Cut]:
-        """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
+        """Tokenizes lines, perhaps sentence by sentence, and cuts those that are too long."""
         longest = longest_source(self._model.max_positions)
         sentences = list(map(self._sentences, lines, prefixes))
         source = self._tokenizer.source
@@ -873,7 +874,7 @@ def _missing_prefix(text: str, prefix: str) -> list[str]:
 
 
 def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
-    """Lets the sentences of a line share its required phrases."""
+    """Distributes the required phrases of a line among its sentences."""
     if len(line.sentences) < 2 or not line.demands.required:
         return line
     parts = [
@@ -892,7 +893,7 @@ def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
 def _least_broken(
     sentence: Sentence, hypotheses: Iterable[SpelledHypothesis]
 ) -> list[SpelledHypothesis]:
-    """Keeps the hypotheses that break fewest constraints, the best first."""
+    """Keeps the hypotheses that violate the fewest constraints, the best first."""
     pairs = [(_n_broken(sentence, spelled), spelled) for spelled in hypotheses]
     least = min(n_broken for n_broken, _ in pairs)
     return sorted(
@@ -924,7 +925,7 @@ def _put_free_first(
 
 
 def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
-    """Makes one line of its sentences and the white space behind each."""
+    """Joins sentences and the white space after each into a line."""
     cuts = [(cut, blank) for cut, blank in prepared if cut.parts]
     blanks = chain.from_iterable((*cut.blanks, blank) for cut, blank in cuts)
     return _Cut(
@@ -945,7 +946,7 @@ def _unseen(source: str, seen_words: Container[str]) -> tuple[str, ...]:
 
 
 def line_key(seed: int, line: int, part: int) -> int:
-    """Returns the number that decides what is drawn for a part of a line."""
+    """Returns the seed of the samples for a part of a line."""
     # Not `hash`, which differs from process to process
     digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -62,12 +62,12 @@ class MergedAdapters:
 
 
 def add_low_ranks(model: Model, config: AdapterConfig) -> None:
-    """Gives a model adapters; its other weights are frozen."""
+    """Adds adapters to a model and freezes its other weights."""
     model.requires_grad_(requires_grad=False)
     for part in adapted_parts(model.config, config.targets):
         linear = model.get_submodule(part.module)
         if not isinstance(linear, Linear):
-            raise TypeError(f"{part.module} is no product of a layer")
+            raise TypeError(f"{part.module} is not a linear layer")
         if linear.low_ranks is None:
             linear.low_ranks = nn.ModuleDict()
         linear.low_ranks[part.name.rpartition(".")[2]] = LowRank(part, config)

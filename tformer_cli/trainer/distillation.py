@@ -81,9 +81,9 @@ class DistillationConfig:
                 f"is {self.teacher_n_best}"
             )
         if self.teachers and self.translations:
-            raise ValueError("translations: are made by teachers; omit one of the two")
+            raise ValueError("translations: teachers make them; omit one of the two")
         if self.teachers and self.test_translations:
-            raise ValueError("test_translations: are made by teachers; omit one of the two")
+            raise ValueError("test_translations: teachers make them; omit one of the two")
         if self.monolingual and not self.teachers:
             raise ValueError("monolingual: needs teachers, which translate it; name one")
         if bool(self.back_translation) != bool(self.reverse_model):

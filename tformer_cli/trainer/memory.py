@@ -173,7 +173,7 @@ _STATISTICS = Path("/proc/self/statm")
 
 
 class FreedPages:
-    """Gives freed memory back to the system, on Linux with glibc; elsewhere it does nothing."""
+    """Returns freed memory to the system, on Linux with glibc; elsewhere does nothing."""
 
     def __init__(self) -> None:
         self._trim = None
@@ -186,7 +186,7 @@ class FreedPages:
         self._not_before = 0.0
 
     def after_step(self) -> bool:
-        """Looks at the size of the process after a step; returns whether memory was given back."""
+        """Checks the size of the process after a step; returns whether memory was released."""
         if self._trim is None:
             return False
         size = resident_pages()

@@ -59,7 +59,7 @@ class MetricsLog:
     def _cut(
         self, step: int, validated: Container[float], rollbacks: Sequence[RolledBack] | None
     ) -> None:
-        """Keeps the lines of what is done at a step and of these rollbacks (None: of all)."""
+        """Keeps the lines up to a step and those of these rollbacks (None: of all)."""
         text = read_log(self._path)
         kept = b"".join(
             line + b"\n" for line in text.split(b"\n") if _is_done(line, step, validated, rollbacks)

@@ -85,8 +85,8 @@ def calibrate(
     """
     refuse(
         {"adapter": options.adapter},
-        "MODEL keeps the calibration, but not the adapter; calibrate what `tformer export "
-        "--adapter` writes",
+        "MODEL keeps the calibration, but not the adapter; calibrate the output of `tformer "
+        "export --adapter`",
     )
     files, read = texts.files(), LineCounts()
     check_stdin_is_read_once(files)
@@ -103,27 +103,31 @@ def calibrate(
     warn_of_bytes(read)
     if not report.wrong:
         warn(
-            f"--below: no line has a chrF below {settings.below:g}, so doubt is fitted to lines "
-            "broken on purpose alone; raise it, or give lines that the model translates badly"
+            f"--below: no line has a chrF below {settings.below:g}, so --doubt is fitted only to "
+            "lines broken on purpose; raise it, or give lines that the model translates badly"
         )
     if opened.translator.has_shortlist:
         warn(
-            "MODEL has a shortlist: no translation is broken, only sources; or use --shortlist none"
+            "MODEL has a shortlist: only sources are broken, not translations; to break both, use "
+            "--shortlist none"
         )
     if texts.output_format == "json":
         write_line(json.dumps(report.record(), ensure_ascii=False))
     else:
         for line in table(report):
             write_line(line)
-    note(f"{opened.directory.path}: stored; translate --format jsonl --doubt uses it", quiet=quiet)
+    note(
+        f"{opened.directory.path}: calibration stored; translate --format jsonl --doubt uses it",
+        quiet=quiet,
+    )
 
 
 def table(report: "CalibrationReport") -> "Iterator[str]":
     """Writes a report as lines of columns."""
     names = {
         "calibration_error": "calibration error",
-        "calibration_error_given": "calibration error, lines as given",
-        **{f"error_at_{n}": f"wrong among the surest {n} %" for n in (50, 80, 90)},
+        "calibration_error_given": "calibration error, unbroken lines",
+        **{f"error_at_{n}": f"wrong among the most certain {n} %" for n in (50, 80, 90)},
     }
     yield f"{report.lines:,} lines, {report.wrong:,} of them wrong"
     yield f"{'AUROC':<36}{'lines':>7}{'doubt':>8}{'alone':>8}"

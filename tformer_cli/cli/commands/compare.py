@@ -40,14 +40,14 @@ FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
 def _name_systems(systems: Sequence[str]) -> dict[str, str]:
-    """Separates NAME=FILE into names and files; without a name it is that of the file."""
+    """Separates NAME=FILE into names and files; the default name is the file's."""
     files: dict[str, str] = {}
     for system in systems:
         name, path = named_path(system)
         name = name or Path(path).name
-        # The report names systems in tables, where two alike cannot be told apart
+        # The report's tables name systems, so two names must not be equal
         if name in files:
-            raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
+            raise UsageError(f"SYSTEM: two have the name {name}; give names, as in NAME={path}")
         files[name] = path
     return files
 
@@ -153,10 +153,10 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
 
 def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
     values = {"manifest": manifest, "test_set": texts.test_set}
-    refuse(values, "is of translations; omit it or --labels")
+    refuse(values, "only for translations; omit it or --labels")
     settings.check_labels()
     if not texts.reference:
-        raise UsageError("--reference: is missing; name the file of the right labels")
+        raise UsageError("--reference: is missing; name the file with the correct labels")
     if len(texts.systems) == 1:
         raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
 

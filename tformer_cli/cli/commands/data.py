@@ -222,7 +222,7 @@ def _open_data(
     near: bool = False,
     quiet: bool,
 ) -> "GivenData":
-    """Returns the corpora that files or a recipe name; tells which columns are read."""
+    """Returns the corpora that files or a recipe name; notes which columns are read."""
     from tformer_cli.quality.facts import PAIRS
     from tformer_cli.quality.given import given_data
 
@@ -231,8 +231,9 @@ def _open_data(
     is_table = not data.is_recipe and data.kind is PAIRS and data.data.train[0].tsv
     if is_table and not fields.names_fields:
         note(
-            f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
-            "--target-field name others, --text-field and --label-field those of labeled texts",
+            f"{files[0]}: column 1 is the source and column 2 the target; name others with "
+            "--source-field and --target-field, or --text-field and --label-field for labeled "
+            "texts",
             quiet=quiet,
         )
     return data
@@ -256,8 +257,8 @@ def _clean(
     data = _open_data(files, fields, checks, near=near, quiet=quiet)
     if by != "pair" and len(data.kind.texts) == 1:
         raise UsageError(
-            f"--by {by}: only for pairs, but these are {data.kind.noun}s; what has another label "
-            "is dropped by `tformer data clean --only other-label`"
+            f"--by {by}: only for pairs, but these are {data.kind.noun}s; to drop repeats with "
+            "another label, use `tformer data clean --only other-label`"
         )
     dropping = data.possible(dropping)
     with line_progress(None, "cleaning", quiet=quiet) as progress:
@@ -275,19 +276,19 @@ def _clean(
 
 
 def _note_unjudged(data: "GivenData", checks: frozenset[str], *, quiet: bool) -> None:
-    """Says which sides are not judged by languages, and which scores are mere numbers."""
+    """Notes which sides' languages are not checked, and which score files have only numbers."""
     sides = data.unjudged() if "language" in checks else {}
     options = {"target": "--target-language"}
     if unknown := [side for side, code in sides.items() if not code]:
         what = " and ".join(options.get(side, "--source-language") for side in unknown)
-        note(f"language: not checked of the {' and '.join(unknown)}; give {what}", quiet=quiet)
+        note(f"language: not checked for the {' and '.join(unknown)}; give {what}", quiet=quiet)
     for side, code in sides.items():
         if code:
-            what = f'language: not checked of the {side}: no common words of "{code}" are known'
+            what = f'language: not checked for the {side}: no common words known for "{code}"'
             note(f"{what}; add --detect-languages", quiet=quiet)
     for file in data.scores.bare if data.scores is not None else ():
         warn(
-            f"{file}: has mere numbers, taken as mean log-probabilities of tokens; `tformer score` "
+            f"{file}: has only numbers, read as mean log-probabilities per token; `tformer score` "
             "writes sums unless --format is jsonl"
         )
 
@@ -303,10 +304,10 @@ def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
     for name, n_pairs in checks.items():
         note(f"{name}: {count_of(n_pairs, noun)}", quiet=quiet)
     note(
-        f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl says why the "
-        "others were dropped",
+        f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl lists the reasons "
+        "for the others",
         quiet=quiet,
     )
     # A warning, as --quiet must not hide that nothing is left
     if report.pairs and not report.kept:
-        warn(f"no {noun} was kept; look into dropped.jsonl, and omit checks with --without")
+        warn(f"no {noun} was kept; see dropped.jsonl, and omit checks with --without")

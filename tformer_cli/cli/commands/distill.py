@@ -51,7 +51,7 @@ def distill(
 ) -> None:
     """Train a small student on a teacher's translations.
 
-    A report compares the two in size, speed and quality; DIR/report has it as a page and as JSON.
+    A report compares the two in size, speed and quality; DIR/report shows it as a page and as JSON.
     The recipe is a `tformer train` recipe with a [distillation] table; see `tformer guide
     distilling`. Run the same command again to resume; unchanged stages are skipped.
 
@@ -92,7 +92,7 @@ def _show_report(report: "DistillationReport", directory: Path, *, quiet: bool) 
     from tformer_cli.show.terminal import show_document
 
     show_document(stdout_console(), report_document(report))
-    note(f"{directory / 'report' / 'report.html'} has it as a page", quiet=quiet)
+    note(f"{directory / 'report' / 'report.html'} shows it as a page", quiet=quiet)
 
 
 class TerminalDisplay:

@@ -82,7 +82,7 @@ def embed(
         model,
         text,
         begin,
-        # The array has its own writer: lines beside it would damage the file
+        # The array has its own writer: additional lines would damage the file
         lambda result: None if is_array else result.line(chosen),
         pictures=pictures,
         write=write_array if is_array else None,

@@ -114,8 +114,8 @@ def evaluate(
         return
     if texts.baseline_model is not None:
         raise UsageError(
-            "--baseline-model: is of language models and classifiers; compare translations with "
-            "`tformer compare`"
+            "--baseline-model: only for language models and classifiers; compare translations "
+            "with `tformer compare`"
         )
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
@@ -135,7 +135,7 @@ def _check_inputs(model: Path | None, texts: TextOptions, pictures: ReadImageOpt
             raise UsageError(
                 "--images: needs the MODEL of a classifier of images"
                 if pictures.damaged == "error"
-                else "--damaged: is of a model of images; omit it"
+                else "--damaged: only for image models; omit it"
             )
     if pictures.images is None:
         texts.check(model)
@@ -239,7 +239,7 @@ def _evaluate_labels(
     references = texts.reference or ()
     # Images may bring their own labels, such as the names of their folders
     if len(references) != 1 and not (pictures.images and not references):
-        raise UsageError("--reference: an example has one right label; name one file")
+        raise UsageError("--reference: an example has one correct label; name one file")
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
     from tformer_cli.evaluate.evaluate import compare_predictions, evaluate_classifier
@@ -352,16 +352,19 @@ def _check_reads_text(model: Path) -> None:
     if kind.training is not None:
         are_texts = kind.training.examples.are_texts
         instead = f"give {'--source and --reference' if are_texts else '--images'}"
-    raise ArtifactError(f"{model}: {what}; --text is of language models, {instead}")
+    raise ArtifactError(f"{model}: {what}; --text is only for language models, {instead}")
 
 
 def _check_of_gaps(
     texts: TextScoringOptions, options: TranslatorOptions, baseline: Path | None
 ) -> None:
     """Refuses options that a model which fills gaps has no use for."""
-    refuse({"baseline_model": baseline}, "is of other models than masked ones; omit it")
-    refuse({"window": texts.window, "stride": texts.stride}, "MODEL reads a text at once; omit it")
-    refuse({"adapter": options.adapter}, "is of other models; omit it")
+    refuse({"baseline_model": baseline}, "not for masked language models; omit it")
+    refuse(
+        {"window": texts.window, "stride": texts.stride},
+        "MODEL reads each text as a whole; omit it",
+    )
+    refuse({"adapter": options.adapter}, "MODEL takes no adapter; omit it")
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class TextScoringOptions:
         name = self.text or ""
         if self.text_field is None:
             if self.text_split is not None:
-                raise UsageError("--text-split: is of a dataset; add --text-field")
+                raise UsageError("--text-split: only for datasets; add --text-field")
             return file_lines(name, counts, quiet=quiet)
         # A table or data set is opened by its name, which stdin lacks
         if name == STANDARD_STREAM:
@@ -158,11 +158,15 @@ class TextScoringOptions:
         """Checks that nothing but the text of a model is scored; returns the model."""
         if model is None or texts.reference or texts.source or texts.hypothesis:
             raise UsageError(
-                "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
+                "--text: only for language models; name a MODEL, and no --source, --hypothesis or "
                 "--reference"
             )
         if texts.baseline is not None:
-            raise UsageError("--baseline: is a file of translations; name a --baseline-model")
+            raise UsageError(
+                "--baseline: only for translations and labels; name a --baseline-model"
+            )
         if scores.confidence:
-            raise UsageError("--confidence: is of translations; --baseline-model gives intervals")
+            raise UsageError(
+                "--confidence: only for translations; --baseline-model gives intervals"
+            )
         return model

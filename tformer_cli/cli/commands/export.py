@@ -74,7 +74,7 @@ def export(
     # Before the conversion: a directory that is in use is an error at once
     check_free(output)
     if quantization is not None:
-        raise UsageError("--quantization: is for --format ctranslate2; omit it")
+        raise UsageError("--quantization: only for --format ctranslate2; omit it")
     note(f"{output}: {_write(model, output, export_format, adapter)}", quiet=quiet)
 
 
@@ -85,7 +85,7 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
     if export_format == "tformer":
         if adapter is None:
             raise UsageError(
-                "--adapter: is missing; without it, MODEL itself is the model directory"
+                "--adapter: is missing; without one, MODEL is already the model directory"
             )
         workflow.export_merged(model, output, adapter)
         return "a model directory"

@@ -1,4 +1,4 @@
-"""`tformer fill`: what may stand in the gaps of lines."""
+"""`tformer fill`: candidates for the gaps in lines."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -45,7 +45,7 @@ def fill(
 
     def begin(opened: "Opened") -> Compute:
         filler = GapFiller(opened)
-        # Only an open model tells how its gaps are written; the last warning names them
+        # How gaps are written is known only once the model is open; the last warning names them
         names.extend(filler.names)
         return lambda texts, first: filler.fill(texts, n_candidates, job.too_long, first)
 

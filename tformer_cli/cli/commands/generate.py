@@ -45,7 +45,7 @@ PROMPT = argument(
 
 @dataclass(frozen=True, kw_only=True)
 class WritingOptions:
-    """Options of what is written."""
+    """Options of the output."""
 
     n_best: int = option_field(1, "Texts per prompt; more than one needs --format jsonl.", min=1)
     output_format: Literal["text", "jsonl"] = option_field(
@@ -108,12 +108,12 @@ def generate(
     read, is_typed = LineCounts(), files.is_typed(prompt)
     prompts: Iterator[str] | None = None
     if not prompt and files.input_file is None and stdin_is_terminal():
-        # A text from nothing is the most likely wish of who gives nothing at a terminal
+        # Without input at a terminal, users most likely want a text from nothing
         prompt = [""]
     if not prompt or prompt == [STANDARD_STREAM]:
         prompts = input_lines(prompt, files.input_file, read, "--input", quiet=quiet)
     elif files.input_file is not None:
-        raise UsageError("--input: prompts are given as arguments already; omit one of the two")
+        raise UsageError("--input: prompts are already given as arguments; omit one of the two")
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
     from tformer_cli.kinds.lines.job import ResultCounts
 

@@ -98,7 +98,7 @@ def show_guide(console: "Console", text: str, *, is_paged: bool = False) -> None
     from rich.text import Text
 
     class WholeLines(CodeBlock):
-        """Code whose long lines the terminal wraps, without a line end."""
+        """Code whose long lines the terminal wraps, without line breaks."""
 
         def __rich_console__(
             self, console: "Console", options: "ConsoleOptions"

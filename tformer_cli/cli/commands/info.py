@@ -125,7 +125,7 @@ def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.config.origin is not None:
         yield "Imported from", f"{details.config.origin.source} ({details.config.origin.kind})"
-    # A foreign model lies in the cache, whose path its user has not named
+    # A foreign model is in the cache, whose path the user did not name
     if details.named != str(details.path):
         yield "Imported into", str(details.path)
     if details.config.start is not None:

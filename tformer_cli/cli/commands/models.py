@@ -1,4 +1,4 @@
-"""`tformer models`: the models that have a short name or stand for a language pair."""
+"""`tformer models`: models with a short name or for a language pair."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

@@ -99,7 +99,7 @@ class Quickstart:
     tested: str
     """Contents of the test set."""
     scores: Callable[[Any], tuple[str, str]]
-    """The scores of an evaluation, and what stands behind them."""
+    """The scores of an evaluation, with a remark on the test set."""
     page: str
     """Contents of the page."""
     commands: tuple[str, ...]

@@ -42,11 +42,11 @@ FOR_TRANSLATIONS = (
     *("length_penalty", "length_normalization", "coverage_penalty"),
 )
 RETOKENIZED = (
-    "the model was trained with BPE dropout, so it may write a text in other tokens than the "
-    "tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own for "
+    "the model was trained with BPE dropout, so its own translations may have other tokens than "
+    "the tokenizer's, which were scored; translate --n-best N --format jsonl keeps them for "
     "--n-best-file"
 )
-TEXTS_REFUSAL = "MODEL is a language model, without a source; omit it"
+TEXTS_REFUSAL = "MODEL is a language model, which has no source; omit it"
 CLASSIFIERS_REFUSAL = "MODEL is a classifier; omit it"
 
 
@@ -107,9 +107,7 @@ class PairOptions:
                 "-i, --source: is missing; name the file of the sources, one a line, or - for stdin"
             )
         if (self.target_file is None) == (self.n_best_file is None):
-            raise UsageError(
-                "--target-file: is missing or doubled; give either it or --n-best-file"
-            )
+            raise UsageError("--target-file: give exactly one of --target-file and --n-best-file")
         if self.n_best_file is not None and self.output_format != "text":
             raise UsageError("--format: an n-best list keeps its own; omit it")
         return self.source, self.target_file or self.n_best_file or ""
@@ -218,7 +216,7 @@ def _open(
         files = pairs.texts()
         refuse(options.only(*FOR_TRANSLATIONS), TEXTS_REFUSAL)
         if measured_by == "gaps":
-            refuse(options.only("adapter"), "is of other models; omit it")
+            refuse(options.only("adapter"), "MODEL takes no adapter; omit it")
     check_stdin_is_read_once(files)
     # Before the imports: a missing file is an error at once, not after seconds
     return [file_lines(file, read, quiet=quiet) for file in files]

@@ -59,7 +59,7 @@ class LinkOptions:
     )
 
     def check(self, pairs: PairOptions) -> None:
-        """Checks that the alignments have pairs, and what is said of them belongs to some."""
+        """Checks that alignments come with pairs, and options about alignments with alignments."""
         if self.alignments is not None and pairs.target_file is None:
             raise UsageError(
                 "--alignments: needs the target sentences; name their file with --target-file"
@@ -67,9 +67,11 @@ class LinkOptions:
         words = {"source_words": pairs.source_words, "target_words": pairs.target_words}
         if self.alignments is None:
             values = {"units": self.units, **words}
-            refuse(values, "says what --alignments count; name them or omit it")
+            refuse(values, "only says what --alignments counts; add --alignments or omit it")
         if self.units == "pieces" and any(words.values()):
-            raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
+            raise UsageError(
+                "--units: pieces are not words; omit --source-words and --target-words"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +105,14 @@ class ListOptions:
         from tformer_cli.artifacts.config_file import SHORTLIST
 
         if (self.output is None) != self.save:
-            raise UsageError("--output: is missing or doubled; give either it or --save")
+            raise UsageError("--output: give exactly one of --output and --save")
         if self.output_format == "text":
             if self.save:
-                raise UsageError("--save: stores what tformer reads; omit --format text")
+                raise UsageError("--save: only stores tformer's own format; omit --format text")
             if self.frequent is not None:
-                raise UsageError("--frequent: is Marian's to say (its --shortlist FILE N); omit it")
+                raise UsageError(
+                    "--frequent: Marian takes this number itself (--shortlist FILE N); omit it"
+                )
         path = str(model / SHORTLIST) if self.output is None else self.output
         check_ending(path, [self.output_format])
         _check_replaced(path, is_own=self.save)
@@ -175,7 +179,7 @@ def shortlist(
                 progress.update(report.lines)
         # Inside `results`, which then leaves no file
         if not lexicon.n_linked:
-            raise DataError("--source: has no pair to align; give a text and its translation")
+            raise DataError("--source: there is no pair to align; give a text and its translation")
         if lists.output_format == "text":
             entries = workflow.lexicon_lines(lexicon, tokenizer, lists.best)
             stream.writelines(map(utf8_line, entries))
@@ -204,7 +208,7 @@ def _open(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bo
         before_torch=torch_preparation(opening["threads"]),
         **opening,
     )
-    # With given alignments nothing is computed, and no device needs to be told
+    # With --alignments nothing is computed, so there is no device to name
     if not is_aligned:
         note_choices(opened, quiet=quiet)
     return opened

@@ -254,7 +254,7 @@ def show_statistics(console: "Console", statistics: "dict[str, TokenizerStatisti
     names = [name.replace("_", " ") for name in summaries[0]]
     is_ascii = is_ascii_only(console)
     most = console.width - max(map(len, names)) - 2
-    # A long path is cut at its beginning: its end tells files apart
+    # Long paths are cut at the beginning: their ends distinguish files
     ends = (shown(file, is_ascii=is_ascii)[::-1] for file in statistics)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [

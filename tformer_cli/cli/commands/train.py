@@ -147,7 +147,7 @@ def _prepare_recipes(
     own = changes.own_text(files, run, runs, device=device, fresh=fresh)
     name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
     recipes = {
-        # What is said of one run holds for the others
+        # Notes on one run apply to the others
         directory: options.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
         for number, (directory, options) in enumerate(runs.items())
     }
@@ -155,7 +155,7 @@ def _prepare_recipes(
     for directory, recipe in recipes.items():
         kind.check(directory, group, may_ask=is_first)
         if kind.seeds and kind.trains and own is None and not recipe.data.valid:
-            raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
+            raise UsageError("--seeds: comparing the runs needs data.valid in the recipe")
     # The processes of an agent find what it has written
     if own is not None and is_first:
         if kind.trains:
@@ -220,7 +220,7 @@ def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
 
 @contextmanager
 def _reporting_stops_to(agent: int) -> Iterator[None]:
-    """Turns a stop into a note: the agent also stops its processes to restart them."""
+    """Reports a stop as a note, since the agent also stops its processes to restart them."""
     try:
         yield
     except Interrupted as error:
@@ -240,7 +240,7 @@ def naming_recipe(name: str, *tables: str) -> Iterator[None]:
     except (DataError, RecipeError) as error:
         if not str(error).startswith(tables):
             raise
-        # Of the same type, on which the exit status depends
+        # Keep the type, since the exit status depends on it
         raise type(error)(f"{find_recipe(name)}: {error}") from error
 
 

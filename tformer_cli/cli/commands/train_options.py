@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tformer_cli.trainer.processes.launch import Group
 
 LARGEST_SEED = (1 << 63) - 1
-"""As of training.seed, which alone would be blamed on --seed."""
+"""The limit of training.seed; checked here so that the error names --seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class RecipeOptions:
         return {key: change for key, change in changes.items() if change[1] is not None}
 
     def _all_overrides(self, changes: dict[str, tuple[str, object]]) -> list[str]:
-        """The overrides of `--set`, and after them those of options."""
+        """The overrides from `--set`, then those from options."""
         return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in changes.items())]
 
     def load(
@@ -126,7 +126,7 @@ class RecipeOptions:
         from tformer_cli.train.start import completion
 
         changes = self._of_options()
-        # What the recipe says beside --from gives way to the model; what --set says does not
+        # With --from, the model overrides the recipe's own keys, but not those of --set
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
@@ -164,7 +164,7 @@ class ProcessOptions:
     )
 
     def group(self) -> "Group | None":
-        """None if this process trains alone."""
+        """None if only this process trains."""
         from tformer_cli.trainer.processes.launch import Group, Launch, launched
 
         place = launched()
@@ -245,12 +245,16 @@ class RunOptions:
                     f"--seeds: each must be below 2^63, but one is {visible(seed, 40)}"
                 )
         if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
-            raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
+            raise UsageError(
+                f'--seeds: "{self.seeds}" is not a list of different seeds; write 1,2,3'
+            )
         if changes.seed is not None:
             raise UsageError("--seed, --seeds: exclude each other; omit one of the two")
         # The runs follow each other, and a process that is lost would begin with the first again
         if group is not None or launched().world_size > 1:
-            raise UsageError("--seeds: trains in one process; omit it, or train each --seed")
+            raise UsageError(
+                "--seeds: only for training in one process; omit it, or train each --seed by itself"
+            )
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
@@ -270,7 +274,7 @@ class RunOptions:
             from tformer_cli.trainer.processes.launch import launched
 
             if has_model(run):
-                # Of several processes on one terminal each would ask
+                # Several processes on one terminal would each ask
                 ask_before_removing("run", run, may_ask=launched().world_size == 1)
 
 

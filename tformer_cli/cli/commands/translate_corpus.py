@@ -99,7 +99,7 @@ class CorpusOptions:
         from tformer_cli.bulk.shards import Fields
 
         if not self.target_field or self.target_field == self.score_field:
-            raise UsageError("--target-field: must be a name other than that of --score-field")
+            raise UsageError("--target-field: must differ from --score-field")
         fields = Fields(
             source=self.source_field, translation=self.target_field, score=self.score_field
         )
@@ -116,7 +116,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Who translates."""
+    """The workers that translate."""
 
     workers: int | None = option_field(
         None,
@@ -159,7 +159,7 @@ class WorkerOptions:
     )
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
-        """Makes what translates the shards."""
+        """Returns the object that translates the shards."""
         from tformer_cli.bulk.cluster import DaskCluster, TlsFiles
         from tformer_cli.bulk.processes import LocalProcesses
 
@@ -167,10 +167,10 @@ class WorkerOptions:
         options = [name for name, file in files.items() if file is not None]
         if self.cluster is None:
             if options:
-                raise UsageError(f"{options[0]}: is for a cluster; add --cluster HOST:PORT")
+                raise UsageError(f"{options[0]}: only for a cluster; add --cluster HOST:PORT")
             return LocalProcesses(self.workers, threads)
         if self.workers is not None:
-            raise UsageError("--workers: are processes of this machine; omit it or --cluster")
+            raise UsageError("--workers: only for processes on this machine; omit it or --cluster")
         # Now: the error of a connection would not name the file
         for name in options:
             check_file(str(files[name]))
@@ -234,7 +234,7 @@ def translate_corpus(
         try:
             report = do(model, corpora, output, bulk, **settings)
         except (KeyboardInterrupt, SystemExit):  # the second: SIGTERM
-            note(f"{output}: stopped; the same command resumes there", quiet=quiet or dry_run)
+            note(f"{output}: stopped; run the same command again to resume", quiet=quiet or dry_run)
             raise
     if dry_run:
         _preview(report, output)

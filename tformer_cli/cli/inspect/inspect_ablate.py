@@ -67,14 +67,14 @@ class ReferenceOptions:
 
         pictures.check(has_texts=self.source is not None)
         if pictures.images is not None and len(self.reference or ()) > 1:
-            raise UsageError("--reference: an image has one right label; name one file")
+            raise UsageError("--reference: an image has one correct label; name one file")
         labels = str(self.reference[0]) if self.reference else ""
         labeled = pictures.labeled(labels, "--reference", counts)
         if labeled is not None:
             pairs = list(labeled)
             return [name for name, _ in pairs], [[label for _, label in pairs]]
         if self.source is None:
-            raise UsageError("--source: is missing; name the text, or --images of images")
+            raise UsageError("--source: is missing; name the text, or --images for an image model")
         source, *references = read_texts(self.files, counts)
         return source, references
 
@@ -194,8 +194,8 @@ def inspect_ablate(
     pictures.check_model(opened.config)
     if pruned.write_pruned is not None and task_kind(opened.directory.config) not in TRANSLATORS:
         raise UsageError(
-            "--write-pruned: translates with the smaller model, and so is of translation models; "
-            "omit it"
+            "--write-pruned: only for translation models, since it translates with the smaller "
+            "model; omit it"
         )
     settings = replace(measured, seed=opening["seed"])
     layout = head_layout(inspected_model(opened.directory))

@@ -163,9 +163,7 @@ class ScoringOptions:
     def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> str:
         if pairs.target_file is None:
             if self.gold is not None:
-                raise UsageError(
-                    "--gold: needs given translations; name their file with --target-file"
-                )
+                raise UsageError("--gold: needs translations; name their file with --target-file")
             if any(pairs.of_pairs):
                 raise UsageError(
                     "--source-words, --target-words: need sentence pairs; add --target-file"
@@ -173,7 +171,7 @@ class ScoringOptions:
         options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
         if self.gold is None:
             values = {name: value or None for name, value in options.items()}
-            refuse(values, "applies to scores; name gold alignments with --gold")
+            refuse(values, "only for scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
@@ -181,7 +179,7 @@ class ScoringOptions:
         else:
             chosen = chosen_format(self.scores_format, output, VIEW.formats, chosen)
         if self.save and links.reverse is not None:
-            raise UsageError("--save: stores the heads of one model; omit --reverse")
+            raise UsageError("--save: only stores the heads of one model; omit --reverse")
         return chosen
 
 
@@ -263,7 +261,7 @@ def inspect_align(
 def _open_aligners(
     model: Path, links: LinkOptions, opening: OpeningArguments, *, quiet: bool
 ) -> "tuple[Opened, Aligner, Bidirectional | None]":
-    """Opens a model and, to align both ways, that of the reverse direction."""
+    """Opens a model and, to align both ways, the reverse model."""
     from tformer_cli.inspect.alignment import LinkRule
     from tformer_cli.inspect.jobs.align import Aligner, Bidirectional
 
@@ -277,7 +275,7 @@ def _open_aligners(
             "source_language": opening["target_language"],
             "target_language": opening["source_language"],
         }
-        # Quiet: it computes where the first one does, which is told already
+        # Quiet: it computes on the first model's device, which was already noted
         other = open_model(links.reverse, turned, quiet=True)
     rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
     aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)

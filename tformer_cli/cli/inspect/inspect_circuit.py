@@ -104,7 +104,7 @@ def _find_pairs(
     minimal_pairs = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
     if n_again := counts.lines - len(minimal_pairs):
         again = count_of(n_again, "line")
-        note(f"{again} skipped: blank, or two sentences that were read before", quiet=quiet)
+        note(f"{again} skipped: blank or repeated pairs", quiet=quiet)
     if len(minimal_pairs) > n_drawn:
         note(f"drawing {n_drawn} of {len(minimal_pairs):,} pairs; --draw N takes more", quiet=quiet)
     return minimal_pairs

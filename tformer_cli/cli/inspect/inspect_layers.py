@@ -1,4 +1,4 @@
-"""`tformer inspect-layers`: what the decoder makes of each encoder layer, and maps for lenses."""
+"""`tformer inspect-layers`: the decoder's output for each encoder layer, and maps for lenses."""
 
 from typing import Annotated, Unpack
 
@@ -91,7 +91,7 @@ def inspect_layers(
 def _tune(request: SentenceRequest, file: str, output_format: str | None) -> None:
     chosen = view_format(VIEW, output_format, request.output)
     if chosen not in TUNED_VIEW.formats:
-        raise UsageError(f"--tune: is for text and jsonl; --format {chosen} shows a sentence")
+        raise UsageError(f"--tune: only for text and jsonl; --format {chosen} shows a sentence")
     check_model(request.model, WITH_OUTPUT)
     target_file = request.sentences.target_file
     check_stdin_is_read_once([file, target_file])

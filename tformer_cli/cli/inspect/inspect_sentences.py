@@ -68,7 +68,7 @@ class WorksheetOptions:
 
     def check(self, output: str) -> None:
         if self.answers is not None and not self.quiz:
-            raise UsageError("--answers: applies to a worksheet; add --quiz")
+            raise UsageError("--answers: only for a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
             raise UsageError(
                 f"--answers: {self.answers} is the worksheet's own file; name another file"
@@ -212,7 +212,7 @@ def inspect_diff(
     """
     chosen = view_format(DIFF_VIEW, output_format, output)
     if options.maps and chosen != "jsonl":
-        raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
+        raise UsageError(f"--maps: only for jsonl; --format {chosen} already shows the map")
     counts = LineCounts()
     sentences.check(text)
     from tformer_cli.inspect.jobs.diff import ModelComparer, open_models
