@@ -348,5 +348,5 @@ def test_a_recipe_is_trained_by_its_file_its_tables_or_itself(tmp_path):
     assert again.was_finished
     with pytest.raises(RecipeError, match=r"^recipe: training\.max_stps: unknown key"):
         tformer_cli.train({"training": {"max_stps": 1}}, tmp_path / "none")
-    with pytest.raises(UsageError, match=r"^changes: are of a recipe's file"):
+    with pytest.raises(UsageError, match=r"^changes: only for a recipe file"):
         tformer_cli.train(recipe, tmp_path / "none", changes=changes)

@@ -337,7 +337,7 @@ def _takes_text(parameter: Any) -> bool:  # noqa: ANN401 - Typer's
 def _is_document(text: str, *, is_written: bool = True, reads_records: bool = False) -> bool:
     """Returns whether a name is that of a document.
 
-    Plain text is one where a file is written, and a table where its lines are not of a named kind.
+    Plain text counts if a file is written, a table if its lines have no named format.
     """
     if not NamedPath(name="TEXT", path=Path(text)).is_file():
         return False

@@ -73,9 +73,9 @@ class DirectoryModel:
         yield dict(self.weights) if is_stored else in_integers(self.weights)
 
     def head_arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Returns the weights of an encoder's head: in int8 the numbers that integers stand for.
+        """Returns the weights of an encoder's head; int8 weights are dequantized.
 
-        A text has one vector, or a few, so products of integers would save nothing there.
+        A text has one vector, or a few, so integer products would save nothing.
         """
         from tformer_cli.artifacts.weights_file import SCALE
 

@@ -67,9 +67,9 @@ def constraints_of(record: Mapping[str, Any], where: str) -> LineConstraints:
 
 
 class Phrase:
-    """A required phrase as the tokens that may write it, whatever stands before them.
+    """A required phrase as the tokens that may write it, whatever comes before them.
 
-    Place k is behind k bytes of the phrase with a space in front of it: at place 0 nothing of it is
+    Place k comes after k bytes of the phrase with a space in front: at place 0 nothing of it is
     written, at place 1 it may begin without a space.
     """
 

@@ -304,9 +304,9 @@ class Searcher:
         config: DecodingConfig,
         heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
-        """Scores translations that are given; see `PreparedScoring`.
+        """Scores given translations; see `PreparedScoring`.
 
-        Of the settings only the penalties count.
+        Only the penalties among the settings matter.
         """
         # Settings that matter only to the search must not make an engine refuse to score
         settings = DecodingConfig(

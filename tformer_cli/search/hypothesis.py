@@ -25,9 +25,10 @@ MOST_TOKENS = 10**9
 
 
 class Several(ABC, Generic[T]):
-    """A result that holds several of something, and is indexed, counted and iterated as they are.
+    """A result that is indexed, counted and iterated as its items.
 
-    It is no `Sequence` of the standard library, whose method `index` hides the field of that name.
+    It is not a `Sequence` of the standard library, whose method `index` would hide the field of
+    that name.
     """
 
     __slots__ = ()
@@ -167,9 +168,9 @@ def _times(ratio: float, n_tokens: int) -> int:
 def length_conflict(
     n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
 ) -> str:
-    """Says which limits of length no translation can keep together; empty where one can.
+    """Returns which length limits conflict; empty if a translation can keep them all.
 
-    Nobody asks for the default of `max_length_ratio`, so it gives way.
+    The default of `max_length_ratio` yields, since no user chose it.
     """
     room = longest_source(max_positions)
     if n_prefix > room:

@@ -1,8 +1,8 @@
-"""Drawing translations at random: temperature, top-k and nucleus sampling.
+"""Random sampling of translations: temperature, top-k and nucleus sampling.
 
-Every hypothesis has its own stream of numbers, made from the seed, its line and its place
-among the line's candidates, and it is computed as a separate sentence. So what is drawn for a
-line does not depend on the other lines, nor the first candidate on how many follow.
+Every hypothesis has its own stream of random numbers, made from the seed, its line and its place
+among the line's candidates, and is computed as a separate sentence. So a line's samples do not
+depend on other lines, nor the first candidate on how many follow.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Texts in windows: what is read at once, what of it is new, and the sums of what was found.
+"""Texts in windows: tokens read at once, the new ones among them, and sums of their scores.
 
 A text is read in windows. With `<s>` before each, as the model was trained, a window of W positions
-predicts W tokens; without, all of its own but the first and the one behind it. The next window
-begins `stride` tokens later, and of it only what is new counts: each token but those of the first
-window has at least W - stride tokens before it. With a stride of W every token is read once.
+predicts W tokens; without it, all its tokens but the first, and the next one after it. The next
+window begins `stride` tokens later, and only its new tokens count: each token but those of the
+first window has at least W - stride tokens before it. With a stride of W every token is read once.
 """
 
 from __future__ import annotations

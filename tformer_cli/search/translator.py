@@ -222,8 +222,8 @@ _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 class Translator:
     """Translates lines with one model.
 
-    In float32 on a CPU each line by itself, whatever is beside it. So on a GPU in plain greedy and
-    beam search, as far as its library of products treats all rows of a matrix alike.
+    In float32 on a CPU, a line's result does not depend on other lines. The same holds on a GPU in
+    plain greedy and beam search, if its matrix library treats all rows alike.
     """
 
     def __init__(
@@ -343,10 +343,10 @@ class Translator:
         demands: Sequence[LineConstraints] | None = None,
         seed: int | None = None,
     ) -> list[PreparedLine]:
-        """Divides lines into sentences in tokens, each with what is asked of its translation.
+        """Divides lines into tokenized sentences, each with the demands on its translation.
 
-        A `seed` takes the place of the translator's. Sentences of any lines may be searched
-        together, or one may be searched for all of its kind: nothing else decides what is found.
+        A `seed` replaces the translator's. Sentences of any lines may be searched together, and
+        equal ones only once: nothing else affects the result.
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
@@ -387,10 +387,10 @@ class Translator:
         ]
 
     def _trim_prefix(self, prefix: str) -> str:
-        """The part of a prefix that is put in tokens; none of one that has nothing to be seen.
+        """The part of a prefix to tokenize; none if it has no visible character.
 
-        The search writes the space before its next word itself; but in French, say, models learn to
-        go on behind the no-break space of a quotation mark.
+        The search itself writes the space before the next word; but in French, for example, models
+        learn to continue after the no-break space of a quotation mark.
         """
         text = "" if is_blank(prefix) else prefix.rstrip()
         is_special = prefix[-1:] > "\x7f" and prefix[-1] in self._tokenizer.target.characters
@@ -499,11 +499,11 @@ class Translator:
     def _with_required(
         self, line: PreparedLine, lists: Sequence[Sequence[SpelledHypothesis]]
     ) -> list[Sentence]:
-        """Gives the required phrases of a line to its sentences.
+        """Assigns the required phrases of a line to its sentences.
 
-        To the first whose translation holds it; else to those that hold its source in the glossary
-        or the first that holds the phrase itself, as names and numbers may; else to where it costs
-        least.
+        A phrase goes to the first sentence whose translation contains it; else to those that
+        contain its source in the glossary, or the first that contains the phrase itself, such as a
+        name or a number; else to where it costs least.
         """
         best = [hypotheses[0] for hypotheses in lists]
         joined = self._join_parts(best, [1.0] * len(best), line.cut.blanks).text
@@ -646,10 +646,10 @@ class Translator:
         return prepared
 
     def _sentences(self, line: str, prefix: str = "") -> list[tuple[str, str]]:
-        """The sentences of a line, each with the white space behind it; none of a blank line.
+        """The sentences of a line, each with the white space after it; none for a blank line.
 
-        A line stays whole if the prefix of its translation has several sentences: nothing says
-        which of the line's they translate.
+        A line stays whole if the prefix of its translation has several sentences, since the
+        sentences that they translate are unknown.
         """
         if is_blank(line):
             return []
@@ -822,11 +822,11 @@ class Translator:
         return tuple(translations.values())
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
-        """The factors of the parts' scores in the score of their line.
+        """The weights of the parts' scores in the score of their line.
 
-        They follow from the best hypothesis of each part, whose tokens `lengths` counts: its line
-        has the score log p / lp(T) of all its tokens. With the same factors for the others a line's
-        hypotheses are in the order of its parts', and the best is the same for every n-best.
+        They follow from the best hypothesis of each part, whose tokens `lengths` counts: the line's
+        score is log p / lp(T) over all its tokens. With the same weights for the others, a line's
+        hypotheses keep the order of its parts', and the best is the same for every n-best.
         """
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
@@ -834,9 +834,9 @@ class Translator:
     def _join_parts(
         self, spelled: Sequence[SpelledHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
-        """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
+        """Joins the hypotheses of a line's parts with the white space after them, usually a space.
 
-        Where the source has none between sentences, as in Chinese, the translation has a space.
+        Where the source has none between sentences, as in Chinese, the translation gets a space.
         """
         if len(spelled) == 1:  # nearly always, and nothing needs to be joined
             ((part, text),) = spelled

@@ -1,7 +1,7 @@
-"""Tables of separated values in any dialect: the place of each cell, so that others stay as bytes.
+"""Tables of separated values in any dialect: the place of each cell, so that other bytes stay.
 
-The reader of the standard library gives values and not where they stood, so that quotes, blanks
-and line ends of cells that nobody changes would be lost.
+The reader of the standard library returns values without their places, so quotes, blanks and line
+ends of unchanged cells would be lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The settings of a recipe for a corpus, chosen by its size and by the limits of the run.
+"""The settings of a recipe for a corpus, chosen by its size and the limits of the run.
 
-Each choice comes with its reason. Numbers that were measured are those of recipes/README.md, on two
-processor cores; where nothing was measured, the reason names a paper or says so.
+Each choice comes with its reason. Measured numbers are those of recipes/README.md, on two processor
+cores; otherwise the reason names a paper or says that nothing was measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

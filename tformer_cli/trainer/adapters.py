@@ -27,10 +27,10 @@ def merged_weights(
 
 
 class MergedAdapters:
-    """A model in training whose adapters are parts of its matrices while that is entered.
+    """A model in training; while entered, its adapters are merged into its matrices.
 
-    Engines know weights by where they lie and how often they were written. So merged matrices are
-    kept and written again: new ones might lie where earlier ones did.
+    Engines identify weights by address and version. So merged matrices are kept and rewritten: new
+    ones could get an earlier address.
     """
 
     def __init__(self, model: Model) -> None:

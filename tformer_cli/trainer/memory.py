@@ -1,6 +1,6 @@
-"""Memory: batches that do not fit, computed in parts; what is free; what is free but kept.
+"""Memory: batches that do not fit, computed in parts; free memory; freed but kept pages.
 
-What is kept is given back now and then, so that a long training does not grow.
+Kept pages are released now and then, so that a long training does not grow.
 
 Freed pages are kept for the next tensors (`runtime.prepare_cpu`). But batches differ a little
 in size, so that one step's holes do not quite fit the next step's tensors, and the heap grows to

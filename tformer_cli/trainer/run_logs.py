@@ -1,8 +1,8 @@
 """Logs of a run: `metrics.jsonl` and, by tensorboardX (an extra), TensorBoard's events.
 
-tensorboardX writes the same files as torch's own writer, but needs protobuf alone, where that one
-needs all of TensorBoard, its server included. Its `SummaryWriter` writes in a thread: when a full
-disk ends that, the training waits for it for ever. So events are written here, one by one.
+tensorboardX writes the same files as torch's own writer, but needs only protobuf, instead of all of
+TensorBoard with its server. Its `SummaryWriter` writes in a thread: when a full disk ends that, the
+training waits for it for ever. So events are written here, one by one.
 """
 
 import json

@@ -375,6 +375,6 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
             *command, f"1,{seeds}", says=f"--seeds: each must be below 2^63, but one is {named}"
         )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
-    refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")
+    refused(*command, "1,2", "--processes", "2", says="--seeds: only for training in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
     refused(*command, "1,2", *bare, says="--seeds: the recipe needs data.valid")

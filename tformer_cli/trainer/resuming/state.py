@@ -1,8 +1,7 @@
-"""State of a run: everything besides weights and optimizer that resuming needs.
+"""State of a run: everything that resuming needs, apart from weights and optimizer.
 
-Conditions are what a run's numbers depend on besides recipe and data. A resumption under the
-conditions of the run before it ends bit for bit as an uninterrupted run on a CPU. Under others it
-continues all the same, but says so.
+A run's numbers depend on its recipe, data and conditions. On a CPU, resuming under the same
+conditions ends bit for bit as an uninterrupted run. Under others the run continues, with a note.
 """
 
 from collections.abc import Iterator, Mapping
