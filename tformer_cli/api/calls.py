@@ -39,7 +39,7 @@ def called(function: Callable[P, R]) -> Callable[P, R]:
         for name in options:
             if name not in known:
                 raise _unknown(function.__name__, name, known)
-        # More than there are: Python says so
+        # Python itself reports extra arguments
         for name, value in (*zip(known, args, strict=False), *options.items()):
             if problem := _problem(value, name, function):
                 raise UsageError(f"{name}: {problem}")

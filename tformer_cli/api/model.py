@@ -153,7 +153,7 @@ class LoadedModel(InspectedModel):
 
     @called
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Results[ScoredPair]:
-        """Scores translations that are given, by forced decoding.
+        """Scores given translations by forced decoding.
 
         Args:
             sources: source sentences.
@@ -359,7 +359,7 @@ class LoadedModel(InspectedModel):
         risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
         distinct_texts: bool | None = None,
     ) -> Evaluation | LabelEvaluation | TextEvaluation[Any]:  # fmt: skip
-        """Measures the model on texts with the right answers, as `tformer evaluate` does.
+        """Evaluates the model on texts with correct answers, as `tformer evaluate` does.
 
         Translations get BLEU, chrF, TER and the loss of the first reference, labels accuracy and
         F1, the text of a language model its loss. Other arguments are settings of the search.
@@ -417,7 +417,7 @@ class LoadedModel(InspectedModel):
         side: Literal["source", "target"] = "source",
         buffer_lines: int = BUFFER_LINES,
     ) -> Results[TokenizedText]:
-        """Cuts texts into the tokens that the model reads, or writes, special tokens aside.
+        """Tokenizes texts as the model reads or writes them, without special tokens.
 
         Args:
             lines: the texts.

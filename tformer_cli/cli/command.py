@@ -103,7 +103,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         if imported and any(file.status() is not None for file in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
-            # Only an import tells which files a foreign model is made of
+            # Which files belong to a foreign model is known only after an import
             check_outputs(outputs, [source for model in imported for source in sources_of(*model)])
         for parameter, role in self._paths():
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):

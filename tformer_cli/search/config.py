@@ -30,13 +30,13 @@ TooLong = Literal["split", "truncate", "error"]
 EnsembleSpace = Literal["probability", "log"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
 TORCH_BATCH_TOKENS = 4096
-"""Where settings leave the choice."""
+"""Default if the settings leave the choice."""
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000
 """Limit per sentence; more than any machine has memory for."""
 Level = Literal["beam", "plain", "kernels", "torch"]
-"""Searches, each of which knows all that the one before it knows. beam: greedy and beam search
+"""Searches; each supports what the one before it supports. beam: greedy and beam search
 without any other rule. plain: also what numbers describe (limits, divisors by length, hypotheses
 wanted), and choices among what a search found. kernels: also rules that forbid tokens, and
 sampling. torch: every rule."""

@@ -133,9 +133,9 @@ class Constraints:
     """Required and banned phrases of one sentence's translation."""
 
     required: tuple[tuple[int, ...], ...]
-    """Phrases in token ids; all must be said."""
+    """Required phrases, as token ids."""
     banned: tuple[str, ...]
-    """Phrases that must not be said."""
+    """Banned phrases."""
     token_bytes: Sequence[bytes]
     """(V) the bytes of each token's text, a leading space included; none for special tokens."""
     whole_prefix: str = ""

@@ -577,10 +577,10 @@ class Translator:
         return samples
 
     def _with_shortlist(self, sentence: Sentence, more: Iterable[int] = ()) -> Sentence:
-        """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
+        """Adds the tokens allowed in a translation: the shortlist's and required ones."""
         if self._shortlist is None:
             return sentence
-        # What a shortlist leaves out could otherwise never be said
+        # Otherwise tokens outside the shortlist could never be generated
         written = (*sentence.prefix, *more)
         return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, written))
 

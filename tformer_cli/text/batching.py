@@ -61,7 +61,7 @@ class PlannedBatch:
     target_lengths: Lengths
     """(B) tokens to be predicted."""
     make: Callable[[Indices], Batch]
-    """Makes the batch of these rows."""
+    """Builds the batch of these rows."""
 
     @classmethod
     def of(

@@ -22,7 +22,7 @@ LOOKED_AT = 200
 HEADER_RECORDS = 20
 """Records that may hold the column names: titles may come before them."""
 _NAMED_DELIMITER = re.compile(r"sep=(.)(?:\r\n|\n|\r)", re.IGNORECASE)
-"""First line by which Excel is told the delimiter."""
+"""First line that tells Excel the delimiter."""
 
 
 class Cell(NamedTuple):

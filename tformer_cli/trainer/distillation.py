@@ -20,7 +20,7 @@ _WEIGHT = Limits(f"0 to {LARGEST_WEIGHT:g}", lambda value: 0.0 <= value <= LARGE
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationConfig:
-    """Teachers, their translations, and what is made of the student."""
+    """Teachers, their translations, and the student's training data."""
 
     teachers: tuple[str, ...] = ()
     """Model directories, or foreign models, that translate the source side of `data.train`;

@@ -205,7 +205,7 @@ def _read(texts: TextOptions, read: LineCounts, *, quiet: bool) -> list[list[str
 
 @contextmanager
 def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Yields what writes lines to the file; it is there before a model works for hours."""
+    """Yields a writer of lines; opens the file now, so that a bad path fails early."""
     with nullcontext() if output is None else results(output) as stream:
 
         def write(lines: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
 
 
 def _opens(options: TranslatorOptions, verb: "Verb", *, quiet: bool) -> Callable[..., "Opened"]:
-    """Makes what opens models of a verb and notes where they compute."""
+    """Returns a function that opens models for a verb and notes where they compute."""
     return partial(
         opened_model,
         verb=verb,

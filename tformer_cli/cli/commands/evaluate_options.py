@@ -1,4 +1,4 @@
-"""Options of `tformer evaluate`: what is scored, and how."""
+"""Options of `tformer evaluate`: inputs, metrics and output."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class TextOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """How scores are computed and shown."""
+    """Options for computing and showing scores."""
 
     report_format: str = text_or_json("A table with sacreBLEU's signatures, or one JSON object.")
     confidence: bool = option_field(

@@ -245,7 +245,7 @@ def translate_corpus(
 
 @contextmanager
 def _show(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
-    """Yields what shows the reading of the sources, and what then shows the translation."""
+    """Yields the progress of reading the sources, and then of translating."""
     with ExitStack() as stack:
         reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))
         shown: list[LineProgress] = []

@@ -177,7 +177,7 @@ def each_read(
     too_long: TooLong = "truncate",
     damaged: Damaged = "error",
 ) -> Iterator[tuple[dict[str, Any], Result | None]]:
-    """Reads texts or images and computes something of those that are not blank."""
+    """Reads texts or images and computes results for those that are not blank."""
     ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
     side = directory.tokenizer.source

@@ -165,7 +165,7 @@ def _interfaces() -> dict[str, str]:
 
 
 def is_worth_a_restart(statuses: Collection[int]) -> bool:
-    """Returns whether processes were lost, rather than that one has said why it failed."""
+    """Returns whether processes were lost, rather than one having reported an error."""
     others = [status for status in statuses if status not in _STOPPED]
     return bool(others) and all(status < 0 or status == RESTART_STATUS for status in others)
 
