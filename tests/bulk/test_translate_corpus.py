@@ -332,7 +332,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     )
     assert refused("d.jsonl", b'{"source": "a", "banned": 1}').startswith('d.jsonl:1: "banned"')
     assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
-        "e.tsv, line 2: has 1 column, but column 2 is needed"
+        "e.tsv, line 2: has 1 column, but column 2 is asked for"
     )
     for ragged, found in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
         assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (
