@@ -178,13 +178,13 @@ def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypa
     keys = MappingProxyType({**data_config.FORMAT_KEYS, "xml": ("xml",)})
     monkeypatch.setattr(data_config, "FORMAT_KEYS", keys)
     made_up = kind(xml="a.xml")
-    with pytest.raises(DataError, match="no format reads corpora given by xml"):
+    with pytest.raises(DataError, match="there is no reader for xml"):
         corpora.read_corpus(made_up)
     tokenizer = SimpleNamespace(to_json=lambda: "{}")
     with pytest.raises(DataError, match="does not know xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
     monkeypatch.setattr(encoded, "KNOWN_CORPUS_KEYS", {**encoded.KNOWN_CORPUS_KEYS, "xml": ANY})
-    with pytest.raises(DataError, match="no format reads corpora given by xml"):
+    with pytest.raises(DataError, match="there is no reader for xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
 
 

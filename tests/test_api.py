@@ -585,7 +585,7 @@ def test_what_is_no_name_or_list_is_refused_by_its_argument(model, tmp_path, mon
         tformer_cli.train(None, tmp_path / "run")
     with pytest.raises(UsageError, match=r"^run: is empty; "):
         tformer_cli.train("quickstart", "")
-    with pytest.raises(UsageError, match=r"^changes: model.from is \w*Path, which no recipe holds"):
+    with pytest.raises(UsageError, match=r"^changes: model.from is \w*Path; a recipe takes"):
         tformer_cli.train("quickstart", tmp_path / "run", changes={"model.from": tmp_path})
     assert not (tmp_path / "run").exists()
 

@@ -169,7 +169,7 @@ def test_numbers_are_text_where_a_key_is_text(path):
 
 
 def test_settings_of_imported_models_alone_are_errors(path):
-    with pytest.raises(RecipeError, match=r'model\.positions: "table" is of imported models'):
+    with pytest.raises(RecipeError, match=r'model\.positions: "table" is only for imported models'):
         load_recipe(path, ["model.positions=table"])
     with pytest.raises(
         RecipeError, match=r"model\.source_vocab_size: a recipe's tokenizer has one"

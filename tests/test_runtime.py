@@ -43,7 +43,7 @@ def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said():
-    with pytest.raises(ValueError, match='"cuda:1" asks for a GPU, but CUDA is not usable'):
+    with pytest.raises(ValueError, match='"cuda:1" needs a GPU, but CUDA is not usable'):
         resolve_device("cuda:1")
 
 

@@ -152,7 +152,7 @@ def test_language_models_have_options_without_a_source():
         "coverage_penalty", "max_length_ratio", "min_length_ratio",
     }  # fmt: skip
     assert of_texts["max_length"].shown_default == "the model's, or 200"
-    assert of_texts["min_length"].help == "Fewest tokens that follow a prompt."
+    assert of_texts["min_length"].help == "Minimum number of tokens to add to a prompt."
     assert of_texts["top_k"].help == search_options()["top_k"].help
 
 

@@ -1,9 +1,9 @@
-"""Kinds of errors, each with the exit status of the command that meets it.
+"""Kinds of errors, each with its exit status.
 
 A message is one line that a user can act on, ``WHERE: WHAT IS WRONG; WHAT TO DO``. WHERE is an
-option (``--set``), a file and line (``train.tsv, line 3``), a recipe's key
-(``r.toml: model.d_model``) or a directory; details of WHAT stand in parentheses:
-``a.en: cannot be read (permission denied); name another file``.
+option (``--set``), a file and line (``train.tsv, line 3``), a recipe's key (``r.toml:
+model.d_model``) or a directory; details of WHAT are in parentheses: ``a.en: cannot be read
+(permission denied); name another file``.
 """
 
 
@@ -58,7 +58,7 @@ class ProcessLost(TformerError):  # noqa: N818 - the failure is another one's
 
 
 class AnotherProcessFailed(TformerError):  # noqa: N818 - the failure is another one's
-    """A process that trains beside this one has failed and said why; this one ends in silence."""
+    """Another training process has failed and reported why; this one ends silently."""
 
     def __init__(self, exit_status: int = 1) -> None:
         super().__init__("")

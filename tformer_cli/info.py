@@ -36,7 +36,7 @@ BITS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDetails:
-    """Facts about a model besides its weights."""
+    """Facts about a model, without its weights."""
 
     path: Path
     config: ConfigFile

@@ -93,7 +93,7 @@ def quickstart(
 
 
 def _check_place(recipe: Recipe, run: Path) -> None:
-    """Makes sure that a newcomer's files are not mixed with those of a run."""
+    """Checks that the run directory does not hold a newcomer's own files."""
     check_recipe(recipe, run, more="")
     if has_run(run) or not run.is_dir():
         return
@@ -126,7 +126,7 @@ def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) ->
 def _test_texts(
     run: Path, pairs: Sequence[SentencePair], device: str
 ) -> Tested[TextEvaluation[Any]]:
-    """Shows what the model writes; the page is of the two sentences that translation shows."""
+    """Shows what the model writes; the page shows the same two sentences as for translation."""
     texts = [pair.target for pair in pairs]
     evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)
     written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
@@ -139,7 +139,7 @@ def _test_texts(
 
 
 def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
-    """Shows sentences from all over the test, `ratings.FAMOUS` first; the page is of two."""
+    """Shows sentences from all over the test set, `ratings.FAMOUS` first; the page shows two."""
     evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:: max(1, len(rows) // N_LABELED)][:N_LABELED]
     shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)

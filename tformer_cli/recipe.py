@@ -1,8 +1,8 @@
 """Recipes: the TOML files that decide a run.
 
 A recipe joins the settings of task, data, tokenizer, model, training, validation and decoding; each
-table is a dataclass beside its owner, where every key has its sentence. `[model] preset` names a
-shape whose values the other keys of the table override.
+table is a dataclass next to the code that uses it, where every key is documented. `[model] preset`
+names a shape; the other keys of the table override it.
 """
 
 import json
@@ -45,8 +45,10 @@ LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = (
     "data.cache_directory", "data.origin", "decoding.batch_tokens", "training.inspect_every",
 )  # fmt: skip
-"""Keys that may change between two parts of a run: where caches lie, what is said of the data, how
-much is decoded together, how often heads are seen."""
+"""Keys that may change when a run resumes, as they do not affect its result.
+
+Paths of caches, remarks on the data, batch sizes of decoding, the interval of inspections.
+"""
 START_KEYS = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
@@ -79,7 +81,7 @@ class Recipe:
     start: StartConfig = field(default_factory=StartConfig)
     """Weights to start from; in TOML these keys are in `[model]`."""
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
-    """A teacher and what the student learns from it, for `tformer distill` alone."""
+    """A teacher and what the student learns from it, only for `tformer distill`."""
 
     def __post_init__(self) -> None:
         if not (self.training.has_limit or self.validation.patience):
@@ -96,15 +98,15 @@ class Recipe:
         row = TASKS[self.task.kind]
         if self.is_distilled and not row.has_distillation:
             kind = next(kind for kind, row in TASKS.items() if row.has_distillation)
-            raise ValueError(f'distillation: is of task.kind = "{kind}" alone; omit it')
+            raise ValueError(f'distillation: only for task.kind = "{kind}"; omit it')
         for key, problem in row.needed:
             table, _, name = key.partition(".")
             if not getattr(getattr(self, table), name):
                 raise ValueError(f"{key}: {problem}")
         if task_kind(self.model) != self.task.kind:
             raise ValueError(
-                f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
-                f'"{self.task.kind}"; change one of the two'
+                f'model: its layers are those of a model for "{task_kind(self.model)}", but '
+                f'task.kind is "{self.task.kind}"; change one of the two'
             )
         self._check_corpora()
         self._check_memory()
@@ -126,8 +128,8 @@ class Recipe:
         if is_text and self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
-                f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
-                "raise the other"
+                f"not fit into model.max_positions = {self.model.max_positions}; lower the first "
+                "or raise the second"
             )
 
         if self.decoding.min_length >= self.model.max_positions:
@@ -140,24 +142,24 @@ class Recipe:
         """Checks what only a run that starts from a model can have, or cannot."""
         if self.adapter.rank and not self.start.model:
             raise ValueError(
-                "adapter.rank: adapts the model that a run starts from; add --from MODEL"
+                "adapter.rank: only for a run that starts from a model; add --from MODEL"
             )
         if self.tokenizer.new_tokens and not self.start.model:
             raise ValueError(
-                "tokenizer.new_tokens: are added to the tokenizer of the model that a run starts "
-                "from; add --from MODEL"
+                "tokenizer.new_tokens: only for a run that starts from a model, whose tokenizer "
+                "gets them; add --from MODEL"
             )
         if self.tokenizer.new_tokens and self.adapter.rank:
             raise ValueError(
-                "tokenizer.new_tokens: need embeddings, which adapters leave as they are; omit "
-                "adapter.rank"
+                "tokenizer.new_tokens: need new embeddings, but adapters leave embeddings as they "
+                "are; omit adapter.rank"
             )
         if self.adapter.rank and self.start.frozen:
             raise ValueError("adapter.rank: freezes all weights; omit it or model.frozen")
         if self.model.positions == "table" and not self.start.model:
             raise ValueError(
-                'model.positions: "table" is of imported models; choose "sinusoidal", "learned", '
-                '"rotary", "relative", "alibi", "segments" or "none"'
+                'model.positions: "table" is only for imported models; choose "sinusoidal", '
+                '"learned", "rotary", "relative", "alibi", "segments" or "none"'
             )
         if self.model.source_vocab_size and not self.start.model:
             raise ValueError(
@@ -171,7 +173,7 @@ class Recipe:
             return
         if self.start.model:
             raise ValueError(
-                "training.zero_outputs: changes random weights, but the run starts from a model; "
+                "training.zero_outputs: only for random weights, but the run starts from a model; "
                 "omit it"
             )
         # Else only some layers would begin as the identity
@@ -349,7 +351,7 @@ def _structure_recipe(values: Mapping[str, Any], complete: Completion | None = N
             raise StructureError(toml_keys[error.key], error.problem) from None
         table, _, name = error.key.partition(".")
         near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
-        # Keys that are no part of the shape, which alone is compared with a misspelt one
+        # Keys outside the shape, since a misspelled key is compared only with the shape's
         if near and error.problem.startswith("unknown key; the known keys are"):
             hint = did_you_mean([f'"{key}"' for key in near])
             raise StructureError(error.key, f"unknown key; {hint}") from None
@@ -382,7 +384,7 @@ def _with_fitting_length(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_start(values: dict[str, Any]) -> dict[str, Any]:
-    """Moves what `[model]` says of the weights to start from into a table of its own."""
+    """Moves the keys of `[model]` about the starting weights into their own table."""
     model = values["model"]
     if not isinstance(model, Mapping):
         return values
@@ -445,7 +447,7 @@ def _lower(message: str) -> str:
 
 
 def with_preset(model: Any) -> Any:
-    """Replaces `preset` in `[model]` by the values that it stands for."""
+    """Replaces `preset` in `[model]` by its values."""
     if not isinstance(model, Mapping) or "preset" not in model:
         return model
     name = model["preset"]
@@ -456,7 +458,7 @@ def with_preset(model: Any) -> Any:
 
 
 def overridden_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the tables of what overrides alone give."""
+    """Returns the tables that only overrides mention."""
     values: dict[str, Any] = {}
     for override in overrides:
         _override(values, override)
@@ -508,7 +510,7 @@ def _flat(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _lists(values: Any) -> Any:
-    """Turns tuples into lists, the only sequence that TOML has."""
+    """Converts tuples to lists, TOML's only sequence."""
     if isinstance(values, Mapping):
         return {key: _lists(value) for key, value in values.items()}
     if isinstance(values, list | tuple):
@@ -517,5 +519,5 @@ def _lists(values: Any) -> Any:
 
 
 def has_run(run: Path) -> bool:
-    """Returns whether a directory is that of a run."""
+    """Returns whether a directory is a run directory."""
     return (run / RECIPE).is_file()

@@ -87,7 +87,7 @@ def resolve_device(name: str) -> torch.device:
     kind, _, index = name.partition(":")
     if kind == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f'"{name}" asks for a GPU, but CUDA is not usable; use cpu or auto')
+            raise ValueError(f'"{name}" needs a GPU, but CUDA is not usable; use cpu or auto')
         if index and int(index) >= torch.cuda.device_count():
             raise ValueError(f'"{name}" does not exist; there are {torch.cuda.device_count()} GPUs')
         if index:
@@ -107,8 +107,8 @@ def prepare_device(device: torch.device) -> torch.device:
 
 def bound_waiting(environment: MutableMapping[str, str]) -> None:
     """Bounds how long OpenMP's threads spin while they wait; its library reads it with torch."""
-    # By default they spin for milliseconds; beside other programs they then keep the thread that
-    # they wait for from running, and two threads are many times slower than one
+    # By default they spin for milliseconds; with other programs running, they then keep the thread
+    # that they wait for from running, and two threads are many times slower than one
     if not waiting_is_chosen(environment):
         environment[_SPINNING[0]] = _SPINNING[1]
 
@@ -132,7 +132,7 @@ def set_threads(n_threads: int) -> None:
 
 
 def check_threads() -> None:
-    """Makes sure that threads other than this one would answer."""
+    """Checks that other threads would answer."""
     if not _is_fork_of_threads:
         return
     import torch
@@ -141,8 +141,8 @@ def check_threads() -> None:
     # run on, then waits forever for threads that the parent process had started
     if torch.get_num_threads() > 1:
         raise ValueError(
-            "this process was forked from one that had computed with several threads, and would "
-            'hang; start it by multiprocessing\'s "spawn" method, or compute with 1 thread'
+            "this process was forked from one that used several threads, and would hang; start it "
+            'with multiprocessing\'s "spawn" method, or use 1 thread'
         )
 
 
@@ -207,7 +207,7 @@ def prepare_cpu() -> bool:
     """Makes float32 products fast and repeatable on the CPU for the whole process, once."""
     from tformer_cli.model.operations import has_exact_onednn, matmul_settings
 
-    # For programs alone, to which the process belongs: see `OneDnnProducts` for the others
+    # Only for programs, which own their process: see `OneDnnProducts` for libraries
     keep_freed_pages()
     if has_exact_onednn():
         matmul_settings().fp32_precision = "bf16"
@@ -215,7 +215,7 @@ def prepare_cpu() -> bool:
 
 
 def training_products() -> AbstractContextManager[object]:
-    """Makes the context in which training multiplies in float32 fastest."""
+    """Returns the context in which float32 products of training are fastest."""
     import torch
 
     from tformer_cli.model.operations import OneDnnProducts, StandardProducts
@@ -228,7 +228,7 @@ def training_products() -> AbstractContextManager[object]:
 
 @functools.cache
 def _is_intel(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
-    """Returns whether the processor is Intel's, where the system says so in a file."""
+    """Returns whether the processor is Intel's, if the system has a file that says so."""
     try:
         text = cpu_information.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -252,7 +252,7 @@ def has_fast_bfloat16(device_type: str) -> bool:
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Makes the context in which a model computes with the given precision."""
+    """Returns the context in which a model computes with the given precision."""
     import torch
 
     if precision == "float32":
@@ -266,7 +266,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # torch has an exception of its own for GPUs alone
+    # only GPUs have their own exception in torch
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)
 
 
@@ -280,6 +280,6 @@ def has_fast() -> bool:
 
 
 def require_fast(what: str) -> None:
-    """Makes sure that `fast` is there."""
+    """Raises UsageError if the compiled kernels are missing."""
     if not has_fast():
         raise UsageError(f"{what}: needs tformer_cli/fast, which is missing; install tformer again")

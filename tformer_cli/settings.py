@@ -1,4 +1,4 @@
-"""Declares a setting once: its limits stand behind its type, its option beside its default.
+"""Declares a setting once: its limits follow its type, its option its default.
 
     beam_size: Annotated[int, between(1, 100)] = setting(5, "Beam size.", "Search")
 
@@ -122,7 +122,7 @@ def types_of(kind: type) -> Mapping[str, Any]:
 
 
 def setting(default: Value, help_text: str, panel: str | None = None, **more: Any) -> Value:  # noqa: ANN401
-    """Declares a field with its option; its limits stand behind its type. `more`: see `Option`."""
+    """Declares a field with its option; its limits follow its type. `more`: see `Option`."""
     return declare(default, Option(help_text, panel, **more))
 
 
@@ -149,7 +149,7 @@ def literal_values(kind: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - a typ
 
 
 def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
-    """Says why a Python program's value does not have a setting's type; empty: it has."""
+    """Explains why a value from Python does not have a setting's type; empty if it has."""
     # Numbers of other libraries are numbers, too.
     if choices := literal_values(kind):
         known = ", ".join(filter(None, choices))

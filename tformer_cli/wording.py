@@ -7,16 +7,16 @@ from difflib import get_close_matches
 
 # Least similarity of a guess, by the share of letters that two words have in common.
 LIKE_ENOUGH = 0.7
-# Of a beginning by which a longer name is guessed.
+# Shortest prefix from which a longer name is guessed.
 FEWEST_LETTERS = 2
 RUNTIME = "tformer-runtime"
 SPACE_LABEL = "▁"
 # Unicode's categories of controls, and of separators of lines and paragraphs.
 _CONTROLS = ("Cc", "Zl", "Zp")
-# Marks that turn the direction of the text behind them, also of what is not part of theirs.
+# Marks that change the direction of the text after them, beyond their own text.
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
-# A character that is seen. Unseen are those of the properties White_Space and
+# A visible character. Invisible are those with the properties White_Space and
 # Default_Ignorable_Code_Point, controls, format characters but the signs around numbers
 # (Prepended_Concatenation_Mark), and three that are drawn empty: Braille's blank, Khitan's filler
 # and music's null note head. Listed: Python knows no such properties, and each of its versions
@@ -52,7 +52,7 @@ def installing(extra: str) -> str:
 
 
 def visible(text: str, longest: int | None = None) -> str:
-    """A text whose control characters are written out as in labels: none reaches a terminal."""
+    """Escapes control characters, as in labels, so that none reaches a terminal."""
     # There they would color, overwrite, erase or turn the text around them. Separators of lines are
     # written out too; a tab stays. A text of more than `longest` characters is cut and gets an
     # ellipsis.
@@ -66,7 +66,7 @@ LONGEST_QUOTE = 200
 
 
 def with_short_quotes(message: str) -> str:
-    """An error whose long words, and whose middle if all is long, are cut: others sent them."""
+    """Shortens an error from elsewhere: its long words, and its middle if it is long."""
     half = LONGEST_QUOTE // 2
     short = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
     if len(short) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do

@@ -202,8 +202,8 @@ def test_options_that_exclude_each_other(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     for options, message in (
         (["--cluster", "a:1"], "--cluster: needs the package distributed; pip install 'tformer[cl"),
-        (["--cluster", "a:1", "--workers", "2"], "--workers: are processes of this machine"),
-        (["--tls-ca", str(text)], "--tls-ca: is for a cluster; add --cluster"),
+        (["--cluster", "a:1", "--workers", "2"], "--workers: only for processes on this machine"),
+        (["--tls-ca", str(text)], "--tls-ca: only for a cluster; add --cluster"),
         (["--cluster", "a:1", "--tls-ca", str(text)], "--tls-ca: TLS needs --tls-ca and --tls-c"),
         (["--cluster", "a:1", "--tls-cert", str(tmp_path / "no")], "no: no such file"),
     ):

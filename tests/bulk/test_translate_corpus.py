@@ -327,7 +327,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert refusal_of("b.jsonl", good + b'{"source": 1}') == (
         'b.jsonl, line 2: "source" is a number, not a string; correct the data'
     )
-    assert "line 2: cannot be kept as it is (1e400" in refusal_of(
+    assert "line 2: cannot be written unchanged (1e400" in refusal_of(
         "b.jsonl", good + b'{"source": "a", "x": 1e400}'
     )
     assert refusal_of("c.jsonl", b'{"source": "a", "translation": "b"}') == (

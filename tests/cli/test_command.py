@@ -163,14 +163,14 @@ def test_an_option_of_which_only_the_last_file_would_count_is_refused():
             name = next(
                 (option for option in parameter.opts if option.startswith("--")), parameter.opts[0]
             )
-            assert message == f"{name}: is given twice, and takes one file; omit one", words
+            assert message == f"{name}: is given twice, but takes one file; omit one", words
             n_refused += 1
     assert n_refused > 100
 
 
 def test_files_are_given_once_and_other_options_may_be_overridden(place):
     twice = run_twice("evaluate", "--baseline", "text", "--baseline", "other")
-    assert twice == "error: --baseline: is given twice, and takes one file; omit one\n"
+    assert twice == "error: --baseline: is given twice, but takes one file; omit one\n"
     repeatable = ["--reference", "text", "--reference", "text"]
     for fine in (repeatable, ["-q", "--quiet"], ["--threads", "2", "--threads", "1"]):
         assert "twice" not in run_twice("evaluate", *fine)

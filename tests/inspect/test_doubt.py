@@ -116,7 +116,7 @@ def calibrated(zoo, texts, tmp_path_factory):
     shutil.copytree(zoo["translate"], path)
     done = calibrate(path, texts)
     assert done.exit_code == 0, done.stderr
-    assert "--below: no line has a chrF below 0, so doubt is fitted to" in done.stderr
+    assert "--below: no line has a chrF below 0, so --doubt is fitted only to" in done.stderr
     return path, json.loads(done.stdout)
 
 
@@ -393,7 +393,7 @@ def test_python_is_told_what_has_no_doubt(calibrated, zoo, tmp_path):
     recipe.write_text(recipe_of("translate", zoo.inputs) + "[adapter]\nrank = 2\n")
     run("train", recipe, "--from", calibrated[0], "-o", tmp_path / "run", "-q")
     adapted = tformer_cli.load(calibrated[0], adapter=tmp_path / "run")
-    with pytest.raises(UsageError, match="doubt: is calibrated without the adapter"):
+    with pytest.raises(UsageError, match="doubt: was calibrated without the adapter"):
         adapted.translate(["A dog."], doubt=True)
 
 

@@ -110,9 +110,12 @@ def test_accuracy_without_heads_is_measured_by_command(case, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "--source: is missing; name the text, or --images of images"),
-        (("--images", "x", "-i", "y"), "--images: the input is named already; omit one of the two"),
-        (("--label-field", "first"), "--label-field: is of a table of pixels; add --images PATH"),
+        ((), "--source: is missing; name the text, or --images for an image model"),
+        (("--images", "x", "-i", "y"), "--images: the input is already given; omit one of the two"),
+        (
+            ("--label-field", "first"),
+            "--label-field: only for a table of pixels; add --images PATH",
+        ),
         (("--images", "nowhere.csv"), "nowhere.csv: no such file or folder; check the path"),
     ],
 )

@@ -126,7 +126,7 @@ def test_only_the_first_token_of_a_word_is_a_target(tagger, make):
             ("anna sees", "PER"),
             'data: "anna sees" has 2 words but 1 label; give one label for each',
         ),
-        (("anna", "PLACE"), 'data: "PLACE" is none of the labels'),
+        (("anna", "PLACE"), 'data: "PLACE" is not one of the labels'),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(tagger, pair, message):
@@ -249,7 +249,7 @@ def test_scores_are_those_of_a_table_worked_by_hand(tagger, tmp_path):
     ("labels", "message"),
     [
         ("PER VERB", 'line 2: "bob calls her" has 3 words but 2 labels; give one label for each'),
-        ("PER VERB X", 'line 2 of texts and labels: "X" is none of the labels of'),
+        ("PER VERB X", 'line 2 of texts and labels: "X" is not a label of'),
     ],
 )
 def test_a_file_of_labels_that_does_not_fit_is_refused_by_its_line(

@@ -205,7 +205,7 @@ def test_a_header_is_noticed(tmp_path, first):
     (doubt,) = of(tmp_path, f"{first}\n" + CLEAN * 10)
     source, target = first.split("\t")
     assert doubt == (
-        f'a.tsv: its first line ("{source}", "{target}") looks like names of columns and would be '
+        f'a.tsv: its first line ("{source}", "{target}") looks like a header and would be '
         "trained on; remove it (tail -n +2)"
     )
 

@@ -116,7 +116,7 @@ def test_lengths_count_what_follows_the_prompt(make):
     found = make(min_length=38, max_length=40, sampling=False).generate(["", "the street"])
     assert [generation.is_truncated for generation in found] == [False, True]
     assert all(38 <= len(generation.texts[0].token_ids) <= 39 for generation in found)
-    with pytest.raises(UsageError, match=r"--min-length 40 asks for 40 .* 40 positions .* 39"):
+    with pytest.raises(UsageError, match=r"--min-length 40 requires 40 .* 40 positions .* 39"):
         make(min_length=40, max_length=40)
 
 

@@ -119,5 +119,5 @@ def test_a_prompt_that_leaves_no_room_is_refused(model):
 
 def test_a_batch_of_prompts_of_two_lengths_is_refused(model):
     mask = torch.tensor([[True, True], [True, False]])
-    with pytest.raises(ValueError, match="must be equally long"):
+    with pytest.raises(ValueError, match="must have the same length"):
         PromptedModel(model).encode(torch.zeros(2, 2, dtype=torch.int64), mask)

@@ -105,7 +105,7 @@ def test_vectors_are_those_of_the_model(pooling, unit_length):
 
 
 def test_a_pooling_of_images_is_refused():
-    with pytest.raises(ValueError, match="first-and-mean is not of texts"):
+    with pytest.raises(ValueError, match="first-and-mean is not for texts"):
         pool_states(HIDDEN.numpy(), "first-and-mean")
 
 

@@ -422,8 +422,8 @@ def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, doub
     assert (answer.status, answer.json) == (
         400,
         {
-            "error": "doubt: the model is not calibrated as it is now; run `tformer calibrate` on "
-            "its directory, unload it and ask again, or omit it"
+            "error": "doubt: this model is not calibrated; run `tformer calibrate` on its "
+            "directory and reload it, or omit it"
         },
     )
     # As it says

@@ -61,7 +61,7 @@ def test_a_short_tsv_line_is_named(tmp_path):
     (tmp_path / "a.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
     with pytest.raises(
         DataError,
-        match=r"a\.tsv, line 2: has 1 column, but column 2 is asked for; columns are split at tab",
+        match=r"a\.tsv, line 2: has 1 column, but column 2 is needed; columns are split at tab",
     ):
         read(tmp_path, tsv="a.tsv")
 
@@ -71,7 +71,7 @@ def test_a_csv_file_given_as_tsv_gets_advice(tmp_path):
     with pytest.raises(DataError) as error:
         read(tmp_path, tsv="a.csv")
     assert str(error.value) == (
-        f"{tmp_path}/a.csv, line 1: has 1 column, but column 2 is asked for; "
+        f"{tmp_path}/a.csv, line 1: has 1 column, but column 2 is needed; "
         'columns are split at tabs, so give a CSV file as { dataset = "a.csv" }'
     )
 

@@ -30,5 +30,5 @@ def test_the_order_of_labels_is_part_of_its_name(texts):
 
 
 def test_an_unknown_label_is_named_with_those_that_are_known(texts):
-    with pytest.raises(DataError, match='"fine" is none of the labels "bad", "good", which'):
+    with pytest.raises(DataError, match='"fine" is not one of the labels "bad", "good" of the'):
         LabelTokenizer(texts, ["bad", "good"]).target.encode("fine")

@@ -67,5 +67,5 @@ def test_what_is_no_new_word_is_refused(tokenizers):
             tokenizer.with_new_tokens([word])
     for algorithm in ("word", "char", "byte", "unigram"):
         config = TokenizerConfig(vocab_size=300, algorithm=algorithm)
-        with pytest.raises(DataError, match=f'"{algorithm}" takes no new tokens'):
+        with pytest.raises(DataError, match=f'"{algorithm}" tokenizer takes no new tokens'):
             train_tokenizer(LINES * 3, config).with_new_tokens(["<x>"])

@@ -136,9 +136,9 @@ def test_a_run_from_a_model_takes_its_shape_and_tokenizer():
 
 
 def test_what_was_not_measured_is_not_promised():
-    assert "BLEU is not known" in choose_settings(pairs(161_795))[1]
-    assert "BLEU is not known" in choose_settings(MULTI30K, minutes=1.0)[1]
-    assert "no time known for this GPU" in choose_settings(MULTI30K, on_gpu=True)[1]
+    assert "no BLEU estimate" in choose_settings(pairs(161_795))[1]
+    assert "no BLEU estimate" in choose_settings(MULTI30K, minutes=1.0)[1]
+    assert "no time estimate for this GPU" in choose_settings(MULTI30K, on_gpu=True)[1]
     assert "teach words, not a language" in choose_settings(pairs(1_000))[1]
     assert "teach words" not in choose_settings(pairs(1_000), fine_tunes=True)[1]
 

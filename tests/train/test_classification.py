@@ -89,7 +89,7 @@ def test_a_plan_shows_an_example_and_doubts(make, tmp_path):
     assert plan.example[0].target == plan.example[2][0]
     (tmp_path / "head.tsv").write_text("text\tlabel\n" + (tmp_path / "b.tsv").read_text())
     (doubt,) = plan_training(make(data={"train": [{"tsv": "head.tsv"}]})).doubts
-    assert 'its first line ("text", "label") looks like names of columns' in doubt
+    assert 'its first line ("text", "label") looks like a header' in doubt
     (doubt,) = plan_training(make(data={"valid": []})).doubts
     assert doubt.startswith("data.valid: names no corpus")
 

@@ -168,5 +168,5 @@ def test_one_side_of_what_is_built_in_is_text(make):
 def test_a_run_that_ends_within_its_warm_up_is_doubted(make):
     task = training_of(make())
     (doubt,) = task.doubts(make(training__max_steps=4))
-    assert doubt.startswith("training.max_steps: 4 end within the warm-up of 4 steps")
+    assert doubt.startswith("training.max_steps: 4 steps end within the warm-up of 4 steps")
     assert not list(task.doubts(make()))

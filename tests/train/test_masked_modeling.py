@@ -139,7 +139,7 @@ def test_evaluate_hides_the_same_tokens_every_time(make, tmp_path):
     assert f"{scores['accuracy']:.2f}  of hidden tokens" in table
     refused = ran(*words, "--stride", "4")
     assert refused.exit_code == 2
-    assert refused.stderr == "error: --stride: MODEL reads a text at once; omit it\n"
+    assert refused.stderr == "error: --stride: MODEL reads each text as a whole; omit it\n"
     (tmp_path / "none.txt").write_text("\n \n")
     words[3] = str(tmp_path / "none.txt")
     refused = ran(*words)

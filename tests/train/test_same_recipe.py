@@ -31,9 +31,9 @@ def test_another_recipe_is_refused_with_its_keys():
     with pytest.raises(RecipeError) as refused:
         check_same_recipe(second, recipe(inspect_every=0, learning_rate=0.2), fresh=False)
     assert str(refused.value) == (
-        "process 1 has another recipe than the first one: training.batch_growth.0.0, "
-        "training.batch_growth.0.1, training.learning_rate differ; bring the same recipe and "
-        "options to every machine"
+        "process 1 has another recipe than the first: training.batch_growth.0.0, "
+        "training.batch_growth.0.1, training.learning_rate differ; use the same recipe and "
+        "options on every machine"
     )
 
 

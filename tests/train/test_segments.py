@@ -239,5 +239,5 @@ def test_several_processes_are_refused(segments, tmp_path, monkeypatch):
     from tformer_cli.trainer.processes.group import Processes
 
     monkeypatch.setattr(Processes, "world_size", 2)
-    with pytest.raises(RecipeError, match=r"model.memory: its rows are those of one process, but"):
+    with pytest.raises(RecipeError, match=r"model.memory: works only with one process, but"):
         train(segments(), tmp_path / "run")

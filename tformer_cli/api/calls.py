@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Has the errors of a function name its arguments, and the one that a wrong name is nearest."""
+    """Makes a function's errors name its arguments, and suggest one for a wrong name."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
@@ -39,7 +39,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         for name in options:
             if name not in known:
                 raise _unknown(function.__name__, name, known)
-        # More than there are: Python says so
+        # Python itself reports extra arguments
         for name, value in (*zip(known, args, strict=False), *options.items()):
             if problem := _problem(value, name, function):
                 raise UsageError(f"{name}: {problem}")
@@ -55,7 +55,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _problem(value: object, name: str, function: Callable[..., Any]) -> str:
-    """Says why a value is no word or list that an argument takes; empty: it may be one."""
+    """Returns why an argument does not take a word or list; empty if it may."""
     if function.__annotations__.get(name) in ONLY_LISTS and isinstance(value, str | Path):
         what = "str" if isinstance(value, str) else "path"
         return f"is one {what}; give a list, such as [{value!r}]"
@@ -67,7 +67,7 @@ def _problem(value: object, name: str, function: Callable[..., Any]) -> str:
 def _kind_of_words(function: Callable[..., Any], name: str) -> Any:  # noqa: ANN401 - a type
     """The type of an argument, if it is a `Literal` or one of ours; else None."""
     annotation = str(function.__annotations__.get(name))
-    # Of each argument alone, and once it is given: others have types that nothing here imports
+    # Only for an argument that is passed: others have types that nothing here imports
     words = {
         word: getattr(importlib.import_module(module), word)
         for word, module in WORDS.items()
@@ -104,7 +104,7 @@ def search_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_streams(references: Iterable[str] | Iterable[Iterable[str]]) -> list[list[str]]:
-    """Reads the lists of references, of which there may be one."""
+    """Reads one list of references or several."""
     check_lines(references, "references")
     streams = list(references)
     if all(isinstance(stream, str) for stream in streams):
@@ -125,7 +125,7 @@ def in_python() -> Iterator[None]:
 
 
 def python_words(message: str) -> str:
-    """Writes ``--beam-size`` as ``beam_size``, but in commands, which stand in backticks."""
+    """Writes ``--beam-size`` as ``beam_size``, except in commands, which are in backticks."""
     parts = message.replace(" (--images takes all)", "").split("`")
     parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
     return "`".join(parts)
@@ -148,7 +148,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
 """Words that arguments take and nothing else checks, and the modules that have them."""
 _OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
 ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops", "target": "targets"})
-"""Arguments that are not called as the options are."""
+"""Arguments whose names differ from those of the options."""
 
 
 # A child of a fork has the locks of all threads, but one thread only: a fork waits for all of them.
@@ -157,7 +157,7 @@ _adding, _held = RLock(), list[Any]()
 
 
 def new_lock() -> Any:  # noqa: ANN401 - the type of locks has no name that can be called
-    """Makes a lock that nobody holds when the process is forked."""
+    """Returns a lock that no thread holds when the process forks."""
     lock = RLock()
     with _adding:
         _locks.add(lock)
@@ -177,8 +177,8 @@ def _release_all() -> None:
     _adding.release()
 
 
-# What is registered last is called first. The library of thread pools has a lock for forks, too,
-# which whoever computes asks for: it must be acquired after ours.
+# Hooks run in the reverse order of their registration. The thread pool library also locks for
+# forks, and computing code takes its lock: ours must be acquired first.
 importlib.import_module("concurrent.futures.thread")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -77,7 +77,7 @@ def load(
 
 
 def _is_default(name: str, value: object) -> bool:
-    """Returns whether a setting is as if not given; what is equal, but of another type, is not."""
+    """Returns whether a setting has its default; an equal value of another type is none."""
     default = getattr(OpeningSettings, name, None)
     if default == ():
         return isinstance(value, list | tuple) and not value
@@ -135,12 +135,12 @@ def train(
     run, kept = Path(run), None if start is None else changed.keys()
     complete = completion(run, tell or (lambda _: None), fresh=fresh, kept=kept)
     if isinstance(recipe, Path | str):
-        # A string of JSON, a number and a list are those of TOML, too
+        # JSON strings, numbers and lists are also valid TOML
         overrides = [f"{key}={_format_change(key, value)}" for key, value in changed.items()]
         recipe = load_recipe(str(recipe), overrides, complete)
     elif changed:
         raise UsageError(
-            "changes: are of a recipe's file; write them into the mapping, start as from"
+            "changes: only for a recipe file; write them into the mapping, start as from"
         )
     elif not isinstance(recipe, Recipe):
         recipe = make_recipe(recipe, "recipe", complete)
@@ -165,8 +165,8 @@ def _format_change(key: str, value: object) -> str:
         return json.dumps(value)
     except (TypeError, ValueError):
         raise UsageError(
-            f"changes: {key} is {type(value).__name__}, which no recipe holds; give text, a "
-            "number, or a list of them"
+            f"changes: {key} is {type(value).__name__}; a recipe takes text, numbers and lists of "
+            "them"
         ) from None
 
 

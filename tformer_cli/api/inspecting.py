@@ -67,7 +67,7 @@ class InspectedModel:
         # Encoders are packed, and language models have no translator: both are opened again
         if "translate" in self._kind.verbs and opened.precision == "float32":
             self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
-        # One at a time: engines have buffers of their own, and taps listen to whoever computes
+        # One at a time: engines have their own buffers, and taps record every computation
         self._lock = new_lock()
 
     def __repr__(self) -> str:
@@ -362,7 +362,7 @@ class InspectedModel:
         return Results(results())
 
     def _searching(self, tasks: Container[TaskKind], settings: Mapping[str, Any]) -> Opened:
-        """Opens the model for inspection, with a search that has settings of its own."""
+        """Opens the model for inspection, with its own search settings."""
         from tformer_cli.inspect.views.heads import VIEW
 
         if self._kind.name not in tasks:
@@ -377,7 +377,7 @@ class InspectedModel:
         return replace(opened, search=self._translator(opened, settings))
 
     def _translator(self, opened: Opened, search: Mapping[str, Any]) -> Translator:
-        """Makes the translator of one call, which has settings of its own."""
+        """Returns the translator of one call, with the call's settings."""
         search = {name: value for name, value in search.items() if value is not None}
         if not search:
             return opened.translator
@@ -401,7 +401,7 @@ class InspectedModel:
 
 
 def read_lines_or_names(lines: Lines, directory: ModelDirectory) -> Iterator[str]:
-    """Returns the lines that were given; of images names that stand for them."""
+    """Returns the input lines; for images, names that stand for them."""
     if not reads_names(directory.config):
         return given_lines(cast("Iterable[str]", lines))
     from tformer_cli.text.images.named import name_of_image

@@ -67,7 +67,7 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
 
 
 class LoadedModel(InspectedModel):
-    """A model to call: what it was trained for, it does.
+    """A model to call for the task that it was trained for.
 
     A translation model translates and scores, a classifier classifies, a language model generates,
     an encoder embeds, and fills gaps if it was trained to. Methods of another task raise an
@@ -139,11 +139,11 @@ class LoadedModel(InspectedModel):
         )
 
     def _doubter_of(self) -> Doubter:
-        """Makes what knows how doubtful the translations of one call are."""
+        """Returns the estimator of doubt for the translations of one call."""
         if self._options.get("adapter") is not None:
             raise UsageError(
-                "doubt: is calibrated without the adapter; calibrate what `tformer export "
-                "--adapter` writes, and load that"
+                "doubt: was calibrated without the adapter; calibrate and load the output of "
+                "`tformer export --adapter`"
             )
         if self._doubter is None:
             from tformer_cli.inspect.doubt import Doubter
@@ -153,7 +153,7 @@ class LoadedModel(InspectedModel):
 
     @check_arguments
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Results[ScoredPair]:
-        """Scores translations that are given, by forced decoding.
+        """Scores given translations by forced decoding.
 
         Args:
             sources: source sentences.
@@ -359,7 +359,7 @@ class LoadedModel(InspectedModel):
         risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
         distinct_texts: bool | None = None,
     ) -> Evaluation | LabelEvaluation | TextEvaluation[Any]:  # fmt: skip
-        """Measures the model on texts with the right answers, as `tformer evaluate` does.
+        """Evaluates the model on texts with correct answers, as `tformer evaluate` does.
 
         Translations get BLEU, chrF, TER and the loss of the first reference, labels accuracy and
         F1, the text of a language model its loss. Other arguments are settings of the search.
@@ -379,10 +379,8 @@ class LoadedModel(InspectedModel):
         search = search_given(locals())
         if self._kind.measured_by != "translations":
             if unknown := next(iter(search), None):
-                raise UsageError(f"{unknown}: is of translations; omit it")
-            return self._measure(
-                list(read_lines_or_names(lines, self.opened.directory)), references
-            )
+                raise UsageError(f"{unknown}: only for translations; omit it")
+            return self._measure(list(read_lines_or_names(lines, self.opened.directory)), references)
         from tformer_cli.evaluate.evaluate import evaluate_model
 
         opened = self._opened_for("translate")
@@ -419,7 +417,7 @@ class LoadedModel(InspectedModel):
         side: Literal["source", "target"] = "source",
         buffer_lines: int = BUFFER_LINES,
     ) -> Results[TokenizedText]:
-        """Cuts texts into the tokens that the model reads, or writes, special tokens aside.
+        """Tokenizes texts as the model reads or writes them, without special tokens.
 
         Args:
             lines: the texts.
@@ -445,7 +443,7 @@ class LoadedModel(InspectedModel):
         return self._compute(tokenize_buffer, given_lines(lines), buffer_lines)
 
     def _opened_for(self, verb: Verb) -> Opened:
-        """The opened model, if it is of a kind that a verb takes."""
+        """The opened model, if its kind supports a verb."""
         if verb not in self._kind.verbs:
             raise self._other_task()
         return self.opened
@@ -453,5 +451,5 @@ class LoadedModel(InspectedModel):
 
 def _require(references: R | None) -> R:
     if references is None:
-        raise UsageError("references: are missing; give the right answer of each line")
+        raise UsageError("references: are missing; give the correct answer for each line")
     return references

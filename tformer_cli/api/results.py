@@ -23,17 +23,17 @@ class Results(Sequence[T], Iterator[T]):
     """Results of lines, in order: computed while they are read, and a sequence as well.
 
     A loop gets each result when its buffer is done, and nothing is kept; another loop computes them
-    again. Whoever indexes, asks for the length or prints has all of them computed and kept. If the
-    lines are a stream themselves, such as a generator, what a loop has taken is gone.
+    again. Indexing, `len` and printing compute and keep all of them. If the lines are themselves a
+    stream, such as a generator, results taken by a loop are gone.
     """
 
     again: Callable[[], Results[T]] | None = None
-    """Makes the same results once more; None if the lines can be read only once."""
+    """Recomputes the same results; None if the lines can be read only once."""
 
     def __init__(
         self, results: Iterator[T], page: Callable[[Sequence[T]], str] | None = None
     ) -> None:
-        """Takes what computes them, and what makes one piece of HTML of all if anything does."""
+        """Takes the function that computes them, and perhaps one that renders all as HTML."""
         self._unread: Iterator[T] | None = results
         self._rest: Iterator[T] | None = None  # Being read by `next`, or by any loop over a stream
         self._n_taken = 0
@@ -44,7 +44,7 @@ class Results(Sequence[T], Iterator[T]):
         iterator, self._unread = self._unread, None
         if iterator is None:
             if self.again is None:
-                raise RuntimeError("a stream is read by two loops")
+                raise RuntimeError("two loops read the same stream")
             iterator = self.again()._fresh()
         return iterator
 
@@ -61,7 +61,7 @@ class Results(Sequence[T], Iterator[T]):
         return result
 
     def __iter__(self) -> Iterator[T]:  # noqa: PYI034 - loops do not share their place
-        # A generator: list() asks for the length, which has all computed, before it reads on
+        # A generator: list() asks for the length first, which would compute everything
         if self._kept is not None:
             yield from self._kept
         elif self._rest is None and self.again is not None:
@@ -75,8 +75,8 @@ class Results(Sequence[T], Iterator[T]):
             if self._rest is not None and self.again is None:
                 # A TypeError, which list() ignores: it has the rest
                 raise TypeError(
-                    f"{self._n_taken} of the results were taken by a loop and are gone, as the "
-                    "lines are a stream; keep them by list() before it"
+                    f"a loop has consumed {self._n_taken} of the results, and a stream of lines "
+                    "cannot be read again; keep them in a list() first"
                 )
             self._kept = list(self._fresh())
         return self._kept
@@ -101,7 +101,7 @@ class Results(Sequence[T], Iterator[T]):
         return "\n".join(map(str, self._all()))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, ARG002
-        """Shows the results in IPython, where a repr would say that they are to come."""
+        """Shows the results in IPython, where a repr would only say that they are pending."""
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
@@ -113,14 +113,14 @@ class Results(Sequence[T], Iterator[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedPair(Several["Link"]):
-    """A sentence pair and which of its words, that white space separates, go together."""
+    """A sentence pair and its aligned words; white space separates words."""
 
     index: int
     source: str
     target: str
     """The translation, or the given target."""
     links: tuple[Link, ...]
-    """Numbers of a word of the source and one of the target, from 0."""
+    """A source word and a target word, numbered from 0."""
 
     @property
     def _held(self) -> tuple[Link, ...]:
@@ -128,7 +128,7 @@ class AlignedPair(Several["Link"]):
 
     @property
     def words(self) -> list[tuple[str, str]]:
-        """The words that go together."""
+        """The aligned words."""
         source, target = self.source.split(), self.target.split()
         return [(source[s], target[t]) for s, t in self.links]
 

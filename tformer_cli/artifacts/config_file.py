@@ -344,7 +344,7 @@ class StartOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """Facts about a model besides its weights."""
+    """Facts about a model, without its weights."""
 
     source_language: str = ""
     target_language: str = ""

@@ -47,7 +47,7 @@ NO_MEMORY = "there is not enough memory"
 # Bytes of addresses that Python and its libraries take before they do anything.
 LEAST_MEMORY = 1 << 28
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
-LESS_MODEL = "end other programs, or use `tformer export --format int8`, which takes a quarter"
+LESS_MODEL = "end other programs, or use `tformer export --format int8`, which needs a quarter"
 # What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
 LEFT_OUT = ("datasets", "pyarrow", "torch")
 # Error numbers of writing to a stream that is full, closed or gone.
@@ -130,7 +130,7 @@ class OneLineErrors(LazyGroup):
             status = super().main(
                 words, prog_name, complete_var, False, windows_expand_args, **extra
             )
-            # Now: at exit Python reports a full disk or a closed pipe in lines of its own
+            # Now, because at exit Python reports a full disk or a closed pipe in its own words
             sys.stdout.flush()
         except SystemExit as leaving:
             # Typer and rich, which draw the help, turn a closed pipe into status 1
@@ -164,7 +164,7 @@ class OneLineErrors(LazyGroup):
             advice = advice if RUNTIME in advice else f"pip install {error.name}"
             missing = f"needs {error.name}, which is not installed"
             _end(words, error, f"{command}: {missing}; {advice}", 2)
-        # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
+        # our own bugs are also one line, and so are panics of libraries, which are not Exceptions
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
@@ -199,7 +199,7 @@ class OneLineErrors(LazyGroup):
 
 
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
-    # Only before the command: behind it, the word may be part of a text
+    # Only before the command: after it, the word may be part of a text
     if "--debug" in args[:1]:
         raise error
     if message:  # empty: another process reports it
@@ -208,7 +208,7 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 
 def _leave_to_first_process() -> None:
-    """Lets the first of several processes report what all of them find wrong."""
+    """Lets the first of several processes report an error that all of them find."""
     from tformer_cli.trainer.processes.launch import read_launch, wait_for_first_error
 
     if read_launch().local_rank:
@@ -217,7 +217,7 @@ def _leave_to_first_process() -> None:
 
 def _fault(error: BaseException) -> str:
     """Describes an error that no one foresaw."""
-    # The first line alone: an error is one line, and a traceback has the rest
+    # Only the first line: an error is one line, and a traceback has the rest
     message = str(error).splitlines()[0] if str(error) else "no message"
     return f"{type(error).__name__}: {message}; run `tformer --debug …` for a traceback"
 
@@ -233,7 +233,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _more_memory(advice: str = LESS_MEMORY) -> str:
-    """Says what to do about memory: a limit of the shell's is below what the machine has."""
+    """Returns advice on memory: whether a limit of the shell is below the machine's memory."""
     limit = soft_limit("RLIMIT_AS")
     return advice if limit is None else f"raise `ulimit -v`, which is {limit >> 10}"
 
@@ -289,9 +289,9 @@ def root(
 # it takes longer than a line takes to translate. A test compares them with the commands' own help.
 COMMANDS = {
     START: {
-        "quickstart": "Train a small model in minutes, and look inside it.",
+        "quickstart": "Train a small model in minutes and look inside it.",
         "guide": "Print a guide, or list the topics.",
-        "recipes": "List the shipped recipes, show one, or copy one to change.",
+        "recipes": "List the shipped recipes, show one, or copy one to edit.",
         "models": "List models that MODEL may name by a short name or a pair.",
         "make-corpus": "Write a built-in corpus to files: English and French, ratings, strings or "
         "pictures.",
@@ -302,18 +302,15 @@ COMMANDS = {
         "distill": "Train a small student on a teacher's translations.",
         "plot": "Plot the training curves of one run or several.",
         "data": "Check, clean, split and deduplicate corpora.",
-        "tokenize": "Train a tokenizer, apply it to text, measure it.",
+        "tokenize": "Train, apply and measure tokenizers.",
     },
     TRANSLATE: {
         "translate": "Translate text, one line out for each line in, or a document.",
-        "translate-corpus": "Translate corpora into numbered shards of the same kind, all columns "
-        "kept.",
+        "translate-corpus": "Translate corpora into shards of the same format, with all columns.",
         "evaluate": "Score translations (BLEU, chrF, TER), labels or texts.",
-        "compare": "Compare translations of several systems: scores, significance, and where they "
-        "differ.",
-        "score": "Score given translations, labels or texts by the model's probabilities.",
-        "calibrate": "Learn from held-out text how doubtful translations are, for `translate "
-        "--doubt`.",
+        "compare": "Compare several systems: scores, significance and differing sentences.",
+        "score": "Score existing translations, labels or texts by the model's probabilities.",
+        "calibrate": "Calibrate `translate --doubt` on held-out text.",
     },
     OTHER_TASKS: {
         "classify": "Label texts or images: one line out for each line in.",
@@ -324,9 +321,9 @@ COMMANDS = {
     },
     DEPLOY: {
         "info": "Show what a model is and how it was trained.",
-        "import": "Make a model directory of another tool's model.",
+        "import": "Convert another tool's model to a model directory.",
         "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.",
-        "shortlist": "Make a lexical shortlist, which makes translation faster.",
+        "shortlist": "Build a lexical shortlist to speed up translation.",
         "serve": "Serve models over HTTP, with a page to try them.",
         "benchmark": "Measure translation speed, latency and memory.",
     },
@@ -336,15 +333,15 @@ COMMANDS = {
         "inspect-step": "Work through one attention head with the model's numbers.",
         "inspect-positions": "Show the position vectors and how similar they are.",
         "inspect-logits": "Show the decoder's candidates, entropy and rank.",
-        "inspect-image": "Show where a model of images looks: each head's heat map over the image.",
-        "inspect-flow": "Show how much source and prefix contribute to each token.",
+        "inspect-image": "Show where an image model looks: each head's heat map over the image.",
+        "inspect-flow": "Show how much the source and the prefix contribute to each token.",
         "inspect-align": "Align words by cross-attention.",
         "inspect-ablate": "Show what a model loses without each of its heads.",
         "inspect-diff": "Match the heads of two models and show what changed.",
-        "inspect-decision": "Find what makes a model write one word and not another.",
+        "inspect-decision": "Find what makes a model choose one word over another.",
         "inspect-circuit": "Find the fewest heads that keep a decision.",
-        "inspect-layers": "Show what each encoder layer already knows of the translation.",
-        "inspect-probe": "Show what each layer knows of words, by linear probes.",
+        "inspect-layers": "Show what each encoder layer already knows about the translation.",
+        "inspect-probe": "Show what each layer knows about words, with linear probes.",
     },
 }
 PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}
@@ -386,7 +383,7 @@ def load_command(name: str) -> Any:
 
 
 def make_app() -> typer.Typer:
-    """Makes the program; what it runs is imported once it is chosen."""
+    """Builds the program; a command is imported once it is chosen."""
     app = typer.Typer(
         name="tformer", cls=OneLineErrors, pretty_exceptions_enable=False,
         rich_markup_mode="markdown", context_settings=HELP,
@@ -396,7 +393,7 @@ def make_app() -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Makes `app`, the program, when it is first asked for."""
+    """Builds `app`, the program, on first use."""
     if name != "app":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return globals().setdefault("app", make_app())
@@ -445,7 +442,7 @@ def _leave(signal_number: int) -> NoReturn:
 
 
 def _name_signal(number: int) -> None:
-    """Says what has ended the program; an agent says it for the processes that it stops."""
+    """Reports why the program ended; an agent reports for the processes that it stops."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # given by an agent, torchrun's or our own
         with suppress(OSError):  # of a terminal that was closed
             note(f"stopped by {signal.Signals(number).name}")
@@ -462,7 +459,7 @@ def _importer(frame: FrameType | None) -> FrameType | None:
 
 
 def _say_of_thread(args: threading.ExceptHookArgs) -> None:
-    """Ends a thread's error in one line, too; whoever waits for the thread decides the status."""
+    """Reports a thread's error in one line; the code that waits for it decides the status."""
     # SystemExit ends a thread silently in Python, too
     if args.exc_value is not None and args.exc_type is not SystemExit:
         error_line(_fault(args.exc_value))

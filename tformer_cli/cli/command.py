@@ -66,7 +66,7 @@ MODELS = (
 )
 FORCE = "force"
 HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
-# A script that still has them is told what to write; Typer would only list what is allowed now.
+# Tells scripts that still use them what to write; Typer would only list today's choices.
 EARLIER_ENGINES = {
     "continuous": "--engine torch",
     "ctranslate2": "--engine tformer, which needs no export",
@@ -79,7 +79,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
         # While the shell completes a line, it is unfinished, which is not an error
         if not ctx.resilient_parsing:
-            # Of a copy: the parser empties the list that it reads
+            # A copy: the parser empties the list that it reads
             arguments, _, order = self.make_parser(ctx).parse_args(args=list(args))
             check_earlier_values(arguments)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
@@ -103,7 +103,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         if imported and any(file.status() is not None for file in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
-            # Only an import tells which files a foreign model is made of
+            # Which files belong to a foreign model is known only after an import
             check_outputs(outputs, [source for model in imported for source in sources_of(*model)])
         for parameter, role in self._paths():
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
@@ -275,7 +275,7 @@ def _check_place(output: Output) -> None:
 
     if directory := foreign_model_around(output.path):
         raise UsageError(
-            f"{output.name}: {output.path} lies in {directory}, a model of another tool; name "
+            f"{output.name}: {output.path} is inside {directory}, another tool's model; name "
             "another file, or add --force to replace it"
         )
 
@@ -304,8 +304,8 @@ def _with_force(command: Command) -> Command:
     if PathRole.writes_file not in path_roles(command).values():
         return command
     sentence = (
-        "Replace also what this command cannot have written: a recipe, code, JSON of another kind. "
-        "Text goes over text without it; no file that is read is replaced."
+        "Also overwrite files that this command cannot have written: a recipe, code, JSON of "
+        "another kind. Text replaces text without --force; input files are never overwritten."
     )
     named: Any = inspect.Parameter.KEYWORD_ONLY
     force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)
@@ -319,15 +319,15 @@ def _with_force(command: Command) -> Command:
 
 
 def _check_given_once(parameters: Sequence[Any], paths: Sequence[str]) -> None:
-    """Refuses an option of which only the last file would be read or written."""
-    # Of other options the last value counts, so that a script can override what another has set.
+    """Refuses a repeated option whose earlier files would be ignored."""
+    # For other options the last value counts, so that a script can override another's.
     seen = set()
     for parameter in parameters:
         takes_all = parameter.param_type_name == "argument" or parameter.multiple
         if takes_all or parameter.name not in paths:
             continue
         if parameter.name in seen:
-            raise UsageError(f"{name_of(parameter)}: is given twice, and takes one file; omit one")
+            raise UsageError(f"{name_of(parameter)}: is given twice, but takes one file; omit one")
         seen.add(parameter.name)
 
 
@@ -339,7 +339,7 @@ def _takes_text(parameter: Any) -> bool:  # noqa: ANN401 - Typer's
 def _is_document(text: str, *, is_written: bool = True, reads_records: bool = False) -> bool:
     """Returns whether a name is that of a document.
 
-    Plain text is one where a file is written, and a table where its lines are not of a named kind.
+    Plain text counts if a file is written, a table if its lines have no named format.
     """
     if not NamedPath(name="TEXT", path=Path(text)).is_file():
         return False
@@ -352,7 +352,7 @@ def _is_document(text: str, *, is_written: bool = True, reads_records: bool = Fa
 
 
 def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
-    """Lets a translated document, which has no mark of ours, be replaced by one of its format."""
+    """Lets a translated document, which carries no mark of ours, be replaced."""
     named, file, texts = values.get("document"), values.get("input_file"), values.get("text") or []
     is_file = file is not None or (len(texts) == 1 and "document" in values)
     if named == "lines" or (named is None and not (is_file and _is_document(file or texts[0]))):
@@ -368,7 +368,7 @@ def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
 
 
 def _name_problem(text: str, option: str, output: str | None, *, is_translated: bool) -> str | None:
-    """Says how to read the file that a text names; None: it is words.
+    """Returns how to read the file that a text names; None: it is words.
 
     Without a file of that name, only a word that ends as files do, or as the output, names one, and
     only if a file is written: a document was meant. The name of a .docx, say, is
@@ -384,8 +384,8 @@ def _name_problem(text: str, option: str, output: str | None, *, is_translated: 
     if is_there:
         other = ", or add --document FORMAT" if is_translated and ending_of(text) else ""
         return _rows_problem(text, is_translated=is_translated) or (
-            f"{text}: is a file, but words are read here; write "
-            f"{option} {shlex.quote(text)} instead{other}"
+            f"{text}: is a file, but this argument is text; write {option} {shlex.quote(text)} "
+            f"instead{other}"
         )
     ending = ending_of(text)
     is_named = ending in (NO_TEXT if output is None and place is None else NAMED)
@@ -394,11 +394,11 @@ def _name_problem(text: str, option: str, output: str | None, *, is_translated: 
     if not ending or not is_named:
         return None
     kind = "no such file" if place is None else "is a directory"
-    return f"{text}: {kind}; name a file that is there, or send words by stdin"
+    return f"{text}: {kind}; name an existing file, or send the text through stdin"
 
 
 def _rows_problem(file: str, *, is_translated: bool) -> str | None:
-    """Says how to read a file whose lines are not text, such as a table; None: they are."""
+    """Returns how to read a file whose lines are not text, such as a table; None: they are text."""
     from tformer_cli.documents.known_formats import (
         BY_EXTENSION,
         REFUSED,
@@ -417,7 +417,7 @@ def _rows_problem(file: str, *, is_translated: bool) -> str | None:
     program = COMPRESSORS.get(PurePath(file).suffix.casefold())
     if is_translated and ending in BY_EXTENSION and program is None:
         return None  # its reader says which columns there are
-    advice = "write its column of texts to a file of lines"
+    advice = "write its text column to a file, one text per line"
     if is_translated and ending in (".jsonl", ".ndjson"):
         advice = "add --input-format jsonl"
     elif is_translated and program:
@@ -446,7 +446,7 @@ def check_earlier_values(arguments: Mapping[str, Any]) -> None:
     """Refuses values of earlier versions before the parser, which would say less."""
     for engine in _paths_of(arguments.get("engine")):
         if engine in EARLIER_ENGINES:
-            raise UsageError(f"--engine {engine}: is gone; write {EARLIER_ENGINES[engine]}")
+            raise UsageError(f"--engine {engine}: was removed; write {EARLIER_ENGINES[engine]}")
 
 
 def is_given(ctx: Any, name: str) -> bool:  # noqa: ANN401 - click's

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 TextsArgument = Annotated[
-    list[str] | None, Option("Texts; without any, -i or stdin.", metavar="TEXT", is_argument=True)
+    list[str] | None,
+    Option("Texts; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 # Makes a result of each line of a buffer, given the number of the first.
 Compute = Callable[[list[str], int], list[Any]]
@@ -48,14 +49,14 @@ class ImageOptions:
 
     images: Path | None = option_field(
         None,
-        "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
+        "Images, for an image model: a folder of pictures, an idx file, or a table of pixels.",
         shown="none",
         metavar="PATH",
         role="reads_directory",
     )
     label_field: str = option_field(
         "",
-        "Column of labels in a table of pixels: first, last or its number.",
+        "Label column in a table of pixels: first, last or its number.",
         shown="last, if there are labels",
         metavar="COLUMN",
     )
@@ -63,9 +64,9 @@ class ImageOptions:
     def check(self, *, has_texts: bool) -> None:
         """Refuses to take images twice."""
         if self.label_field and self.images is None:
-            raise UsageError("--label-field: is of a table of pixels; add --images PATH")
+            raise UsageError("--label-field: only for a table of pixels; add --images PATH")
         if self.images is not None and has_texts:
-            raise UsageError("--images: the input is named already; omit one of the two")
+            raise UsageError("--images: the input is already given; omit one of the two")
 
     def check_model(self, config: "ModelConfig") -> None:
         """Refuses options of images for a model of texts."""
@@ -99,14 +100,14 @@ class ReadImageOptions(ImageOptions):
 
     damaged: Literal["error", "skip"] = option_field(
         "error",
-        "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
-        "line for each, which jsonl explains, and them out of scores.",
+        "For images that cannot be read: stop (error), or write a blank line for each, with the "
+        "reason in jsonl, and leave them out of scores (skip).",
     )
 
     def check_model(self, config: "ModelConfig") -> None:
         super().check_model(config)
         if self.damaged == "skip" and not reads_names(config):
-            raise UsageError("--damaged: is of a model of images; omit it")
+            raise UsageError("--damaged: only for image models; omit it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +115,19 @@ class LineJob(FileOptions):
     """Input and output, long lines, buffers and the machine of an encoder's command."""
 
     too_long: Literal["truncate", "error"] = option_field(
-        "truncate", "Treatment of lines longer than the model takes."
+        "truncate",
+        "For lines longer than the model takes: cut them off (truncate) or stop (error).",
     )
     buffer_lines: int | None = option_field(
         None,
-        "Lines read before a buffer is computed; 1 answers line by line.",
+        "Lines to read before computing a buffer; 1 answers line by line.",
         panel="Large jobs",
         shown="1024; 1 from a terminal",
         min=1,
     )
     max_wait: float | None = option_field(
         None,
-        "Compute a buffer this long after its first line, even if it is not full.",
+        "Compute a buffer at the latest this long after its first line.",
         panel="Large jobs",
         shown="no limit",
         metavar="SECONDS",

@@ -55,7 +55,7 @@ def format_option(
     what: str = "Output format.",
     panel: str | None = None,
 ) -> Option:
-    """Makes the option `--format`."""
+    """Declares the option `--format`."""
     shown = None
     if in_a_pipe == "text":
         shown = "text; or by FILE's name"
@@ -145,8 +145,7 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
         return
     names = ", ".join(f".{name}" for name in dict.fromkeys(ENDINGS[choice][0] for choice in chosen))
     raise UsageError(
-        f"--output: {output} would not be a .{ending} file; what is written goes into {names}: "
-        "name such a file"
+        f"--output: {output}: cannot write .{ending}; name a file that ends in {names}"
     )
 
 

@@ -43,7 +43,7 @@ COMMAND_PANELS = (START, TRAIN, TRANSLATE, OTHER_TASKS, DEPLOY, LOOK_INSIDE)
 HELP = {"help_option_names": ["-h", "--help"]}
 # Line that begins the examples in a command's docstring.
 EXAMPLES = "\n\nExamples:\n"
-# Most columns of a screen; fewest for names beside their sentences; most for the names then.
+# Maximum columns of a screen; minimum for names next to their sentences; maximum for these names.
 WIDEST, NARROW, NAMES = 100, 64, 30
 # Characters of choices that are written out in place of a value; longer ones become NAME.
 LONGEST_CHOICES = 48
@@ -51,7 +51,7 @@ _VALUES = {int: "N", float: "X", str: "TEXT"}
 
 
 class ReadableHelp:
-    """A command or a group of commands whose help is drawn here; goes before Typer's class."""
+    """A command or a group whose help is drawn here; a base class before Typer's."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's
         """Returns the parameters, `--help` included; their values are read here, not by Typer."""
@@ -111,7 +111,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
 
 
 def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
-    """Lists names with their descriptions: beside them, or below them on a narrow terminal."""
+    """Lists names with their descriptions: next to them, or below them on a narrow terminal."""
     # Elsewhere a row is a line, whatever the width, for grep, awk and the like.
     if not console.is_terminal:
         from rich.text import Text
@@ -168,7 +168,7 @@ def fold_line(line: str, width: int) -> list[str]:
     """
     # Not as POSIX: quotes stay, so that a copied command has them
     words = shlex.shlex(line, posix=False, punctuation_chars=False)
-    # Else what stands behind a # is dropped: a remark, or the number of an image
+    # Otherwise everything after a # would be dropped: a comment, or the number of an image
     words.whitespace_split, words.commenters = True, ""
     lines = [""]
     for word in words:
@@ -248,7 +248,7 @@ def _default(ctx: Any, parameter: Any) -> str:  # noqa: ANN401 - click's and Typ
 
 
 def _indent(lists: Iterable[Sequence[tuple[str, str]]], width: int) -> int:
-    """Finds the column where sentences begin: behind the names, but for the longest of them."""
+    """Finds the column where sentences begin: after the names, ignoring the longest."""
     names = [len(name) for rows in lists for name, _ in rows]
     return max((n for n in names if n <= NAMES), default=0) + 2 if width >= NARROW else 6
 
@@ -256,7 +256,7 @@ def _indent(lists: Iterable[Sequence[tuple[str, str]]], width: int) -> int:
 def _lines(
     console: "Console", rows: Iterable[tuple[str, str]], width: int, indent: int
 ) -> Iterator["Text"]:
-    """Writes names, each with its sentence beside it, or below it if the name is too long."""
+    """Writes names, each with its sentence next to it, or below it if the name is too long."""
     from rich.text import Text
 
     for name, sentence in rows:
@@ -310,7 +310,7 @@ OTHER_NAMES = {
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
-    """A group of commands that, named alone, shows its help on stderr, as it has no result."""
+    """A group of commands that shows its help on stderr when called without a command."""
 
     unlisted: ClassVar[tuple[str, ...]] = ()
     """Commands that work and are suggested, but not listed in the help."""
@@ -326,7 +326,7 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
         if not (args or ctx.resilient_parsing or self.invoke_without_command):
-            # stdout carries results, and a group alone has none
+            # stdout carries results, and a group without a command has none
             with redirect_stdout(sys.stderr):
                 sys.stderr.write(ctx.get_help())  # empty where Typer has drawn it itself
             # A group without a command is bad usage
@@ -360,7 +360,7 @@ def usage_message(error: TyperException) -> str:
         shown = [name for name, _, _ in context.command.summaries(context)]
         known = [*shown, *context.command.unlisted]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
-        # Other tools have a command `list`; here the group alone lists
+        # Other tools have a command `list`; here the group itself lists
         if command[2] == "list" and context.command.invoke_without_command:
             hint = f"did you mean `{context.command_path}`?"
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
@@ -448,7 +448,7 @@ class PlainValue:
         return Path(value) if self._kind is Path else value
 
     def _number(self, value: Any) -> int | float:  # noqa: ANN401 - a text, or a default
-        # A long text that was given by mistake would hide what is wrong
+        # A long text, passed by mistake, would hide the problem
         shown = f'"{str(value)[:60]}"'
         try:
             number = int(WHOLE.sub("", str(value))) if self._kind is int else float(value)

@@ -1,4 +1,4 @@
-"""Commands that read lines, texts or names of images, and write what a model makes of them."""
+"""Commands that read lines (texts or names of images) and write a model's results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def write_lines(
     """Writes lines a buffer at a time while `counts` grow, and shows the progress."""
     # On the same terminal a bar would be drawn into the results
     is_hidden = is_hidden or shares_terminal(output)
-    # Counting reads the whole file, so it is done only for those who see the number
+    # Counting reads the whole file, so it is done only if the number is shown
     n_lines = None if is_hidden else total()
     start = monotonic()
     with line_progress(n_lines, doing, quiet=is_hidden) as progress:

@@ -55,18 +55,18 @@ class PathRole(Enum):
     reads_tokenizer = "tokenizer or model"
     """A tokenizer's file or a model directory, or a foreign model, which is imported."""
     reads_adapter = "adapter's directory"
-    """The directory of a low-rank adapter, or that of its run."""
+    """The directory of a low-rank adapter or of its run."""
     reads_system = "system"
-    """A file or a model directory, which a name may stand before: see `named_path`."""
+    """A file or a model directory, perhaps with a name in front: see `named_path`."""
     writes_file = Writes.FILE
     writes_new_file = Writes.NEW_FILE
     """A file that must not exist: the command refuses it itself."""
     writes_directory = Writes.DIRECTORY
-    """A directory of its own: all that is in it is replaced."""
+    """A directory of its own: everything in it is replaced."""
     writes_run = Writes.RUN
     """A run directory: the files of a run are written into it, other files stay."""
     adds_files = Writes.FILES
-    """A directory that files are added to, which the command looks after itself."""
+    """A directory that files are added to; the command checks it itself."""
 
     @property
     def names(self) -> str:
@@ -105,7 +105,7 @@ def _behind_types(command: Callable[..., Any], kind: type[Found]) -> dict[str, F
 
 def named_path(value: str) -> tuple[str, str]:
     """Separates ``NAME=PATH`` into both; the name is empty if there is none."""
-    # A file whose name has an equals sign is found as it is.
+    # A file whose own name has an equals sign
     name, sign, path = value.partition("=")
     return ("", value) if not (name and sign) or Path(value).exists() else (name, path)
 
@@ -116,7 +116,7 @@ def option(
     shown: str | None = None,
     **more: Any,  # noqa: ANN401 - those of `Option`
 ) -> Option:
-    """Declares an option behind its type, inside `Annotated`."""
+    """Declares an option after its type, inside `Annotated`."""
     return Option(sentence, names=names, shown_default=shown, **more)
 
 
@@ -164,7 +164,7 @@ def takes_groups(command: Command) -> Command:
 
 
 def with_parameters(command: Any, parameters: list[inspect.Parameter]) -> Any:  # noqa: ANN401
-    # Typer reads both, and would find the groups behind `__wrapped__`
+    # Typer reads both, and would find the groups through `__wrapped__`
     command.__signature__ = inspect.signature(command).replace(parameters=parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
@@ -181,7 +181,7 @@ def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a data
 
 
 def for_typer(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Turns a declared option into Typer's; what is not declared stays as it is."""
+    """Converts a declared option to Typer's; other parameters stay as they are."""
     kind, *behind = (
         get_args(parameter.annotation) if _is_annotated(parameter) else (parameter.annotation,)
     )
@@ -220,7 +220,7 @@ def _words_of_list(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type
 
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:
-    """Makes the parser of an option whose value is one of these words."""
+    """Returns the parser of an option whose value is one of these words."""
     known = list(map(str, words))
 
     def read(value: str) -> str:
@@ -269,7 +269,7 @@ def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
 
 
 def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
-    """Names the fields of groups of options that have not their default."""
+    """Names the fields of option groups whose values differ from the default."""
     return {
         field.name
         for group in groups
@@ -286,7 +286,7 @@ def refuse(options: Mapping[str, object], why: str) -> None:
 
 
 def without_options(command: Command, names: Collection[str]) -> Command:
-    """Takes options away from a command, which always gets their defaults."""
+    """Removes options from a command, which always gets their defaults."""
     parameters = inspect.signature(command).parameters
     defaults = {name: parameters[name].default for name in names}
 
@@ -299,7 +299,7 @@ def without_options(command: Command, names: Collection[str]) -> Command:
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
-    """Gives a command that ends in ``**some_name`` more options, which arrive under that name."""
+    """Adds options to a command that ends in ``**some_name``, which receives them."""
     *own, rest = inspect.signature(command).parameters.values()
     assert rest.kind is rest.VAR_KEYWORD  # noqa: S101
     more = [
@@ -309,7 +309,7 @@ def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Co
     return with_parameters(command, [*own, *more])  # type: ignore[no-any-return]
 
 
-# Completion in the shell, besides commands, options and choices; nothing heavy is imported.
+# Shell completion beyond commands, options and choices; nothing heavy is imported.
 
 # Selections of heads that fit every model.
 HEADS = (
@@ -373,8 +373,8 @@ def _keys(kind: type) -> Iterator[str]:
 ModelArgument = Annotated[
     Path,
     Option(
-        "Directory of a model or run, hub name (owner/name), short name or pair such as en-de; see "
-        "`tformer models`.",
+        "A model or run directory, a hub name (owner/name), or a short name or pair such as "
+        "en-de; see `tformer models`.",
         metavar="MODEL",
         role="reads_model",
         is_argument=True,
@@ -394,7 +394,7 @@ OutputOption = Annotated[
 TrainingSeedOption = Annotated[
     int | None,
     option(
-        "Random seed of weights, dropout and the order of the data.",
+        "Random seed for weights, dropout and data order.",
         panel="Machine",
         shown="the recipe's",
         min=0,
@@ -418,12 +418,12 @@ def prepare_torch(threads: int = 0) -> None:
     if has_fast():
         from tformer_cli.fast.native.threads import be_polite
 
-        # Beside other programs, threads that spin keep others from running
+        # Threads that spin keep other programs from running
         be_polite()
 
 
 def torch_preparation(threads: int = 0) -> Callable[[], None]:
-    """Makes the `before_torch` of `open_model`; sets at once what does not need torch."""
+    """Returns the `before_torch` of `open_model`; sets now what does not need torch."""
     from tformer_cli.runtime import keep_freed_pages
 
     # Returning each large temporary to the system costs a tenth of greedy search
@@ -477,12 +477,12 @@ def settings_options(names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
 
 
 def takes_decoding_options(command: Command) -> Command:
-    """Gives a command that ends in ``**decoding`` every option of the search."""
+    """Adds every search option to a command that ends in ``**decoding``."""
     return _with_search(command, _TRANSLATION_OPTIONS)
 
 
 def takes_generation_options(command: Command) -> Command:
-    """Gives a command that ends in ``**decoding`` the options of a search for texts."""
+    """Adds the options of a search for texts to a command that ends in ``**decoding``."""
     return _with_search(command, search_options(of_prompts=True))
 
 
@@ -494,7 +494,7 @@ def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorOptions(OpeningSettings):
-    """Options of a translator besides those of its search."""
+    """Options of a translator that do not belong to its search."""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def line_progress(
     output: str | None = None,
     unit: str = "line",
 ) -> Iterator[LineProgress]:
-    """Yields a display of progress that fits stderr; a unit is what is counted."""
+    """Yields a progress display that suits stderr; `unit` names the counted things."""
     if quiet or (output is not None and shares_terminal(output)):
         yield LineProgress()
     elif not is_live():

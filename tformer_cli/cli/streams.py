@@ -50,7 +50,7 @@ def prepare_standard_streams() -> None:
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Pictures in a narrow encoding get a ?, and the command goes on
+        # In a narrow encoding, such characters become ?, and the command goes on
         sys.stdout.reconfigure(errors="replace")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -79,7 +79,7 @@ def discard_stdout() -> None:
 
 
 class _Persistent(io.TextIOWrapper):
-    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone."""
+    """A message stream whose failure does not end the work: a full disk, a closed terminal."""
 
     # A closed pipe does: its reader wants nothing more.
 
@@ -110,19 +110,19 @@ LONGEST_MESSAGE, _END_KEPT = 2000, 500
 
 @cache
 def stderr_console() -> "Console":
-    """Makes the console that all progress, notes, warnings and errors are shown on."""
+    """Creates the console for progress, notes, warnings and errors."""
     return _console(stderr=True, soft_wrap=True)
 
 
 def stdout_console() -> "Console":
-    """Makes the console for results that are tables or pictures made of text."""
+    """Creates the console for results that are tables or pictures made of text."""
     # It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
     # no escape codes, whatever the environment asks for.
     return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
 
 
 def file_console(stream: BinaryIO) -> "Console":
-    """Makes the console for the same in a file that is not stdout: plain text in UTF-8."""
+    """Creates the same console for a file other than stdout: plain text in UTF-8."""
     file = cast("IO[str]", getwriter("utf-8")(stream, "replace"))
     return _console(file=file, force_terminal=False, width=_width())
 
@@ -203,7 +203,7 @@ def flush_results() -> None:
 
 
 def _readable(message: str) -> str:
-    """A message whose quotations of files neither fill a terminal nor control it."""
+    """Shortens and escapes a message: quoted files must not fill or control a terminal."""
     shown = "\n".join(map(visible, message.split("\n")))
     if len(shown) <= LONGEST_MESSAGE:
         return shown
@@ -241,7 +241,7 @@ def input_lines(
 ) -> Iterator[str]:
     """Returns the lines of the arguments, else those of a file or stdin."""
     if texts and file is not None:
-        raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
+        raise UsageError(f"{option}: texts are already given as arguments; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
         return argument_lines(texts, counts)
     return file_lines(STANDARD_STREAM if file is None else file, counts, quiet=quiet)
@@ -263,8 +263,8 @@ def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[st
         if not is_told and "<" in line and (tag := re.search(MARKUP, line)):
             is_told = True
             warn(
-                f"line {number} has tags of HTML or XML ({tag[0][:40]}), which are translated "
-                "like words; `tformer translate --document html` keeps them"
+                f"line {number} has tags of HTML or XML ({tag[0][:40]}), which are translated as "
+                "words; `tformer translate --document html` keeps them"
             )
         yield line
 
@@ -294,7 +294,7 @@ def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:
     for text in texts:
         # Not splitlines: U+2028, form feed and the like are characters
         for line in text.removesuffix("\n").split("\n"):
-            # The bytes as they were typed: what is not UTF-8 counts as it does in a file
+            # The bytes as they were typed: invalid UTF-8 is counted as in a file
             yield decode_line(os.fsencode(line), counts)
 
 
@@ -343,7 +343,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
 
 
 def text_console(output: str, stream: BinaryIO) -> "Console":
-    """Makes the console for text that people read, on the output of `results`."""
+    """Creates the console for readable text, on the output of `results`."""
     if output == STANDARD_STREAM:
         return stdout_console()
     return file_console(stream)
@@ -413,8 +413,8 @@ def warn_of_results(
         )
     if counts.moved:
         warn(
-            f"{count_of_lines(counts.moved)} with fields of their own that are called as those of "
-            'the output, such as "index" or "score"; they are kept in "input_fields"'
+            f"{count_of_lines(counts.moved)} with their own fields named like those of the "
+            'output, such as "index" or "score"; they are kept in "input_fields"'
         )
     if counts.fewer:
         warn(
@@ -433,7 +433,7 @@ def warn_of_results(
         kinds = kinds or "special spaces, decomposed letters and the like"
         warn(
             f"{count_of_lines(counts.untrained)} with characters that the model was not trained "
-            f"with: {kinds}; they cut its words; replace them, or train a model with "
+            f"with: {kinds}; they split words; replace them, or train a model with "
             "tokenizer.normalization"
         )
     if counts.unseen:

@@ -100,7 +100,7 @@ def compare_classifiers(
 ) -> LabelComparison:
     """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
-        raise UsageError("--reference: an example has one right label; name one file")
+        raise UsageError("--reference: an example has one correct label; name one file")
     order = _order_systems(files, settings.baseline)
     for path in map(Path, files.systems.values()):
         if path.is_dir():  # all, before any has labeled for minutes

@@ -49,7 +49,7 @@ Selections = Annotated[
 ]
 Untuned = Annotated[
     bool,
-    Option(help="Read layers as they are, without the maps that inspect-layers --tune stored."),
+    Option(help="Read layers as they are, without maps from inspect-layers --tune."),
 ]
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
 WITHOUT_SOURCE: tuple[TaskKind, ...] = tuple(
@@ -73,8 +73,10 @@ class CaptureOptions:
     mode: Annotated[
         CaptureMode,
         Option(
-            help="forced: one forward pass over the finished translation. live: the attention of "
-            "the search itself, followed along its back-pointers."
+            help=(
+                "forced: one forward pass over the finished translation. live: attention recorded "
+                "during the search, followed along its back-pointers."
+            )
         ),
     ] = "forced"
 
@@ -112,7 +114,7 @@ class ReportOptions(CaptureOptions):
     step: Annotated[
         tuple[str, ...],
         Option(
-            help="Work through this head for this token, as `tformer inspect-step` does; such as "
+            help="Work through this head for this token, as `tformer inspect-step` does, such as "
             "cross.0.1:word. Repeatable.",
             metavar="HEAD:TOKEN",
             shown_default="the first head of each kind",
@@ -121,14 +123,17 @@ class ReportOptions(CaptureOptions):
     ablation: Annotated[
         bool,
         Option(
-            help="Measure each sentence's loss without each head, and find the causes of a "
-            "decision; slow for large models."
+            help=(
+                "Measure each sentence's loss without each head, and the causes of one of the "
+                "model's decisions; slow for large models."
+            )
         ),
     ] = True
     tolerance: Annotated[
         float,
         Option(
-            help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
+            help="Exit with status 1 if maps or steps differ from the model's own numbers by more "
+            "than X.",
             names=("--verify",),
             metavar="X",
             min=0.0,

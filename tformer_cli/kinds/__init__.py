@@ -33,7 +33,7 @@ def training_of(recipe: Recipe) -> Training:
     """Returns how the kind of model that a recipe names is trained."""
     training = kind_named(recipe.task.kind).training
     if training is None:  # a recipe checks that there is one
-        raise ValueError(f'there is no training for "{recipe.task.kind}"')
+        raise ValueError(f'"{recipe.task.kind}" cannot be trained')
     return training
 
 

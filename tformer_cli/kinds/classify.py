@@ -49,8 +49,8 @@ class Classification(Training):
         labels = labels or tuple(sorted(self._labels_of(recipe, progress)))
         if len(labels) < 2:
             raise DataError(
-                f"data.train: has {count_of(len(labels), 'label')}, and a classifier tells two or "
-                "more apart; give examples of others, or name the field: target_field"
+                f"data.train: has {count_of(len(labels), 'label')}, but a classifier needs two or "
+                "more; add examples of others, or name the field: target_field"
             )
         n_labels = recipe.model.n_labels
         if n_labels not in (0, len(labels)):
@@ -127,7 +127,7 @@ class Classification(Training):
         return LabelTokenizer(tokenizer, labels)
 
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns what measures accuracy and macro F1 besides the loss."""
+        """Returns the scorer of accuracy and macro F1, in addition to the loss."""
         from tformer_cli.metrics.labels import score_labels
         from tformer_cli.trainer.validation import Scored, mean_loss
 
@@ -163,8 +163,9 @@ class Classification(Training):
             first = next(read_corpus(corpus, recipe.data.directory), None)
             if first is not None and first.target.strip().lower() in COLUMN_NAMES:
                 yield (
-                    f'{corpus_name(corpus)}: its first line ("{first.source}", "{first.target}") '
-                    "looks like names of columns and would be trained on; remove it (tail -n +2)"
+                    f'{corpus_name(corpus)}: its first line ("{first.source}", '
+                    f'"{first.target}") looks like a header and would be trained on; remove it '
+                    "(tail -n +2)"
                 )
 
 

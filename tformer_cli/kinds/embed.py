@@ -43,7 +43,7 @@ class Embed(Kind):
             if in_integers and stored.weight_type != "int8":  # else they are its weights already
                 from tformer_cli.fast.products import encode_in_integers, quantized_matrices
 
-                # who gives an opened directory may go on to use its model
+                # the caller that passes an opened directory may go on to use its model
                 encoder = encoder if weights is not None else deepcopy(encoder)
                 encode_in_integers(encoder, quantized_matrices(encoder.state_dict()))
             elif is_fast and not in_integers:  # packed matrices are faster, to the same bits

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LARGEST_PIXEL = 255
 _DIGITS = 6
-"""Of means and deviations of pixels."""
+"""Decimals of pixel means and deviations."""
 
 
 class ImageClassification(Classification):
@@ -55,7 +55,7 @@ class ImageClassification(Classification):
 
 
 def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
-    """Makes what turns images into ids, of a completed recipe."""
+    """Returns the image tokenizer of a completed recipe."""
     from tformer_cli.text.images.decoding import Scaling
     from tformer_cli.text.images.tokenizer import ImageTokenizer
 
@@ -92,8 +92,8 @@ def _set_image_size(recipe: Recipe) -> ModelConfig:
         size = (side, n_values // max(1, side), 1)
         if side * side != n_values:
             raise DataError(
-                f"{corpus_name(recipe.data.train[0])}: {n_values:,} values of pixels are no "
-                "square; say model.image_size = [height, width, channels]"
+                f"{corpus_name(recipe.data.train[0])}: {n_values:,} pixel values do not make a "
+                "square; set model.image_size = [height, width, channels]"
             )
     else:
         size = read_image(first.source, (1, 1, 1)).shape
@@ -127,7 +127,7 @@ def _statistics(
     std = np.sqrt(np.maximum(square - mean**2, 0.0))
     # Images are divided by the deviations
     if not (np.round(std, _DIGITS) > 0.0).all():
-        raise DataError("data.train: all pixels of a channel are alike; give other images")
+        raise DataError("data.train: all pixels of a channel are equal; give other images")
     return tuple(np.round(mean, _DIGITS).tolist()), tuple(np.round(std, _DIGITS).tolist())
 
 

@@ -48,7 +48,7 @@ class Examples(NamedTuple):
     right: str
     has_two_sides: bool = True
     are_texts: bool = True
-    """False: what is read has no vocabulary."""
+    """False: the input has no vocabulary."""
     are_translated: bool = False
     """True: what the model has read decides how `translate` cuts and checks its input."""
 
@@ -64,7 +64,7 @@ class HeldOut(NamedTuple):
 
 
 class Training(ABC):
-    """How models of a kind are trained. Defaults fit most kinds; at most ten members."""
+    """Training of one kind of model. Defaults fit most kinds; at most ten members."""
 
     examples: ClassVar[Examples]
     head: ClassVar[Head | None] = None
@@ -79,7 +79,7 @@ class Training(ABC):
         """Returns the texts of an example that a tokenizer is trained on."""
 
     def make_tokenizer(self, recipe: Recipe, make: Callable[[], Tokenizer]) -> Tokenizer:  # noqa: ARG002
-        """Makes the tokenizer of a run, by `make` if it is one of texts."""
+        """Returns the tokenizer of a run; `make` makes those of texts."""
         return make()
 
     def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:  # noqa: ARG002
@@ -92,7 +92,7 @@ class Training(ABC):
 
     @abstractmethod
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns what scores the model while it trains."""
+        """Returns the validation scorer."""
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the training data, a sentence each."""
@@ -123,7 +123,7 @@ class PlacePredictor(Protocol):
     """Reads a text and predicts something at some of its tokens: words for gaps, or labels."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Makes the ids of texts."""
+        """Encodes texts as ids."""
 
     def predict_places(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Returns a text as it is predicted, and the most probable token or label of each place."""
@@ -142,14 +142,14 @@ class Kind(ABC):
     measured_by: ClassVar[Literal["translations", "labels", "text", "gaps"]] = "translations"
     """The output that `tformer evaluate` compares with references."""
     training: ClassVar[Training | None] = None
-    """How it is trained; None: only imports make such models."""
+    """Its training; None: such models are only imported."""
 
     @abstractmethod
     def open_model(self, opening: Opening) -> Opened:
         """Connects a stored model with what computes."""
 
     def predictor(self, opened: Opened) -> PlacePredictor | None:  # noqa: ARG002 - most have none
-        """Makes what predicts something at places of texts, of an opened model that does."""
+        """Returns the predictor of gaps or word labels; None if the kind has none."""
         return None
 
     def scored_labels(
@@ -160,4 +160,4 @@ class Kind(ABC):
 
     @abstractmethod
     def serving(self, opened: Opened, verb: Verb) -> Serving:
-        """Makes what computes a verb for a service, lines of several requests at once."""
+        """Returns what serves a verb, for lines of several requests at once."""

@@ -100,9 +100,9 @@ class LanguageModeling(TextModeling):
         training = recipe.training
         if 0 < training.max_steps <= training.warmup_steps and not recipe.start.model:
             yield (
-                f"training.max_steps: {training.max_steps:,} end within the warm-up of "
-                f"{training.warmup_steps:,} steps, so that the model learns little; raise it, or "
-                "lower training.warmup_steps"
+                f"training.max_steps: {training.max_steps:,} steps end within the warm-up of "
+                f"{training.warmup_steps:,} steps, so the model learns little; raise it, or lower "
+                "training.warmup_steps"
             )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _TOKENS_PER_BATCH = 4096
 _SEED = 0
-"""Of what is hidden: one text's does not depend on the others."""
+"""Seed of the masks: a text's masks do not depend on other texts."""
 
 
 class MaskedModeling(TextModeling):

@@ -99,7 +99,7 @@ def prepare_search(
     # Who gives an opened directory may go on to use its model, so a copy is changed
     directory = in_precision(directory, precision, settings, may_change=weights is not None)
     opened = Opened(directory=directory, place=place, precision=precision, engine=settings.engine)
-    # A user who asks for torch, a GPU or bfloat16 knows that the kernels do not search
+    # Users who choose torch, a GPU or bfloat16 know that the kernels do not search
     has_kernels = place == "cpu" and precision != "bfloat16" and settings.engine == "tformer"
     if has_kernels and settings.tell is not None:
         _tell_if_slower(directory, settings.tell)
@@ -141,7 +141,7 @@ def search_engines(
     tell: Callable[[str], None] | None = None,
     threads: int = 0,
 ) -> list[SearchEngine]:
-    """Makes the engines of a value of `--engine`, the preferred ones first."""
+    """Returns the engines for a value of `--engine`, preferred ones first."""
     plain = TorchEngine(device, precision)
     if name == "torch":
         return [plain]
@@ -152,7 +152,7 @@ def search_engines(
     from tformer_cli.fast.native_search import CompiledEngine
 
     compiled = CompiledEngine(precision, tell, threads)
-    # A named engine searches or refuses; only the default goes on to torch
+    # A named engine searches or refuses; only the default falls back to torch
     return [compiled] if name == "compiled" else [compiled, plain]
 
 
@@ -189,7 +189,7 @@ def _make_searched_model(
     decoding: DecodingConfig,
     settings: OpeningSettings,
 ) -> SearchedModel:
-    """Makes the model that is searched with: heads switched off, or joined with others."""
+    """Returns the model to search with: with heads switched off, or as an ensemble."""
     directory, place = opened.directory, opened.place
     if settings.heads:
         from tformer_cli.heads.gates import keep_only
@@ -224,12 +224,12 @@ def _ensemble(directories: Sequence[ModelDirectory], settings: OpeningSettings) 
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():
             raise ArtifactError(
-                f"{directory.path}: has another vocabulary than {first.path}; ensemble "
-                "models that were trained with one tokenizer"
+                f"{directory.path}: does not have the vocabulary of {first.path}; ensemble models "
+                "trained with the same tokenizer"
             )
         if directory.config.source_eos != first.config.source_eos:
             raise ArtifactError(
-                f"{directory.path}: has another model.source_eos than {first.path}; ensemble "
+                f"{directory.path}: does not have the model.source_eos of {first.path}; ensemble "
                 "models that read the same sources"
             )
     models = [directory.model for directory in directories]

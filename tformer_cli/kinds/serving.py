@@ -2,7 +2,7 @@
 
 A line is prepared as units, a unit's result depends on nothing but the unit and the settings, and a
 line is finished from the results of its units. So units of any lines may be computed together, and
-what one of them gave may be kept for its like. See `Kind.serving`.
+the result of a unit may be cached for equal ones. See `Kind.serving`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Serving(ABC):
     """The side that names the tokens of its results, where these have any."""
 
     def having(self, settings: Mapping[str, Any]) -> Serving:
-        """Makes the same with settings other than the model's own."""
+        """Returns the same verb with other settings than the model's own."""
         known = self._known_settings()
         for name in settings:
             if name not in known:
@@ -96,7 +96,7 @@ class Serving(ABC):
         first_index: int,
         constraints: Sequence[LineConstraints] | None = None,
     ) -> list[ServedLine]:
-        """Makes units of lines, the first of which has this number in its request."""
+        """Divides lines into units; the first line has this number in its request."""
 
     @abstractmethod
     def compute(self, units: Sequence[Unit]) -> list[Any]:
@@ -108,7 +108,7 @@ class Serving(ABC):
 
     @abstractmethod
     def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
-        """Makes the result of a line of those of its units."""
+        """Combines the results of a line's units."""
 
     def warm_up(self) -> None:
         """Computes something, so that weights are packed before the first request."""
@@ -121,7 +121,7 @@ def _refuse(constraints: Sequence[LineConstraints] | None, verb: str) -> None:
 
 
 class Doubter(Protocol):
-    """Says how probably translations are wrong, as `inspect.doubt.Doubter` does."""
+    """Estimates how probably translations are wrong, as `inspect.doubt.Doubter` does."""
 
     heads: tuple[CrossHead, ...]
 
@@ -133,7 +133,7 @@ class Translating(Serving):
 
     verb = "translate"
     heads: tuple[CrossHead, ...] = ()
-    """Heads that searches listen to whose setting `aligned` is true."""
+    """Heads to record in searches whose setting `aligned` is true."""
     doubter: Doubter | None = None
     """Asked where the setting `doubt` is true; None: the model is not calibrated."""
 
@@ -147,8 +147,8 @@ class Translating(Serving):
         self.group = self._group()
 
     def _group(self) -> Hashable:
-        # Not the seed, which is in the keys of sentences: those of all seeds fill one batch. Nor
-        # the doubt, which a line gets once its sentences are found
+        # Not the seed, which is in the keys of sentences: all seeds share a batch. Nor the doubt,
+        # which is computed once a line's sentences are found
         return (self._translator.config, self._languages, self._heard)
 
     def _known_settings(self) -> Mapping[str, Any]:
@@ -162,8 +162,8 @@ class Translating(Serving):
         is_aligned, other._is_doubted = (search.pop(name, False) for name in ("aligned", "doubt"))
         if other._is_doubted and self.doubter is None:
             raise UsageError(
-                "doubt: the model is not calibrated as it is now; run `tformer calibrate` on its "
-                "directory, unload it and ask again, or omit it"
+                "doubt: this model is not calibrated; run `tformer calibrate` on its directory "
+                "and reload it, or omit it"
             )
         if other._is_doubted and self.doubter is not None:
             other._heard = self.doubter.heads
@@ -249,7 +249,7 @@ class Generating(Serving):
     ) -> list[ServedLine]:
         _refuse(constraints, self.verb)
         config = self._generator.config
-        # What is written costs more than what is read
+        # Writing costs more than reading
         return [
             ServedLine(
                 units=(
@@ -295,7 +295,7 @@ class WholeLines(Serving):
         compute: Callable[..., list[Any]],
         settings: Mapping[str, Any],
     ) -> None:
-        """Takes what computes results of lines, and the types of its settings by their names."""
+        """Takes the function that computes results, and the types of its settings."""
         self.verb = verb
         self._reads_names = opened.config.reads_images
         self._longest = opened.config.longest_source

@@ -1,4 +1,4 @@
-"""A stored model: what opening makes of it, in which precision, with torch only on demand."""
+"""A stored model, opened in a precision, with torch only on demand."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class DirectoryModel:
         yield dict(self.weights) if is_stored else in_integers(self.weights)
 
     def head_arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Returns the weights of an encoder's head: in int8 the numbers that integers stand for.
+        """Returns the weights of an encoder's head; int8 weights are dequantized.
 
-        A text has one vector, or a few, so products of integers would save nothing there.
+        A text has one vector, or a few, so integer products would save nothing.
         """
         from tformer_cli.artifacts.weights_file import SCALE
 
@@ -114,7 +114,7 @@ class Opening(NamedTuple):
 
     directory: ModelDirectory
     weights: Arrays | None
-    """None: who opens it has made the model, and may go on to use it."""
+    """None: the caller has made the model, and may go on to use it."""
     place: str
     settings: OpeningSettings
     overrides: Mapping[str, Any]
@@ -156,7 +156,7 @@ class Opened:
 
     @property
     def products(self) -> Precision:
-        """Precision of torch's own products; those of int8 are made by other code."""
+        """Precision of torch's own products; other code makes those of int8."""
         return "bfloat16" if self.precision == "bfloat16" else "float32"
 
     @property
@@ -190,7 +190,7 @@ def choose_precision(
             f"{original_of(directory.info.origin)}"
         )
     if chosen == "int8" and device != "cpu":  # its products are instructions of CPUs
-        raise UsageError("--precision: int8 is computed on the CPU; add --device cpu")
+        raise UsageError("--precision: int8 runs only on the CPU; add --device cpu")
     if chosen == "int8":
         require_fast("--precision int8")
     return chosen
@@ -203,7 +203,7 @@ def in_precision(
     *,
     may_change: bool,
 ) -> ModelDirectory:
-    """Makes a directory whose model, or its copy, computes in a precision once it is asked for."""
+    """Returns a directory whose model, or a copy of it, computes in a precision."""
 
     def load() -> Transformer | EncoderOnly:
         settings.prepare_torch()
@@ -218,7 +218,7 @@ def in_precision(
 def computing_in(
     model: Transformer, precision: PrecisionChoice, *, may_change: bool
 ) -> Transformer:
-    """Gives a model, or a copy of it unless it may change, the products of a precision."""
+    """Sets the precision of a model's products; works on a copy unless the model may change."""
     if not has_fast():  # products are torch's own, under autocast if need be
         return model
     from tformer_cli.fast.products import (

@@ -76,7 +76,7 @@ class WordTokenizer(LabelTokenizer):
     """The tokenizer of texts on the source side, a label for each word on the target side."""
 
     def to_json(self) -> str:
-        """See `LabelTokenizer`: the cache of corpora tells labels of words from those of texts."""
+        """See `LabelTokenizer`; keeps labels of words and of texts apart in the cache."""
         return json.dumps({"words": super().to_json()})
 
     def encode_pairs(
@@ -98,7 +98,7 @@ class WordTokenizer(LabelTokenizer):
 
 
 def check_words(text: str, labels: str, where: str) -> None:
-    """Makes sure that each word of a text has a label."""
+    """Checks that each word of a text has a label."""
     n_words, n_labels = len(_words_of(text)), len(labels.split())
     if n_words != n_labels:
         start = json.dumps(text[:40], ensure_ascii=False)
@@ -237,8 +237,8 @@ class Tagging(Classification):
         """See `Classification`; also refuses what would move words from their labels."""
         if recipe.tokenizer.bpe_dropout:
             raise DataError(
-                'tokenizer.bpe_dropout: task.kind = "tag" has labels at tokens that must stay '
-                "where they are; omit it"
+                'tokenizer.bpe_dropout: task.kind = "tag" needs tokens that stay where they '
+                "are, for their labels; omit it"
             )
         return super().complete_recipe(recipe, progress)
 

@@ -45,7 +45,7 @@ class Translation(Training):
         return pair  # a vocabulary is joint
 
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns a function that scores translations besides the loss."""
+        """Returns a function that scores translations, in addition to the loss."""
         from tformer_cli.kinds.opening import search_engines
         from tformer_cli.metrics.scores import bleu, chrf
         from tformer_cli.search.hypothesis import length_conflict, longest_source
@@ -149,7 +149,7 @@ def chosen_shortlist(directory: ModelDirectory, option: str | None) -> Shortlist
 def _splitter(
     directory: ModelDirectory, settings: OpeningSettings
 ) -> Callable[[str], list[str]] | None:
-    """Makes what splits lines of the model's source language into sentences, if they are to be."""
+    """Returns the sentence splitter for the model's source language; None for no splitting."""
     from tformer_cli.search.sentences import sentence_splitter
 
     by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"

@@ -50,7 +50,7 @@ class ScoringSettings:
         "flores101, flores200 and spBLEU-1K a model that is downloaded once.",
     )
     lowercase: bool = setting(
-        False, "Ignore case in BLEU and chrF, too. TER always does, as in sacreBLEU."
+        False, "Ignore case in BLEU and chrF; TER always does, as in sacreBLEU."
     )
 
 
@@ -66,18 +66,17 @@ class CompareSettings(ScoringSettings):
         role="reads_file",
     )
     examples: int = setting(
-        3, "Sentences to show of each system that differ most, in each direction.", min=0
+        3, "Number of most different sentences to show for each system and direction.", min=0
     )
     labels: bool = setting(
         False,
-        "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
-        "bootstrap.",
+        "Compare labels, or classifiers: accuracy and macro F1, with a paired bootstrap.",
         "Scores and tests",
     )
     metric: tuple[str, ...] = setting(
         (),
-        "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
-        "first. comet needs the extra comet, and --source.",
+        "Metric. Repeatable, or separated by commas; the first compares lengths and sentences. "
+        "comet needs the extra comet and --source.",
         "Scores and tests",
         shown_default="bleu, chrf, ter",
         metavar="|".join(MetricName),
@@ -85,13 +84,13 @@ class CompareSettings(ScoringSettings):
     )
     baseline: str | None = setting(
         None,
-        "Name of the system that the others are tested against.",
+        "System to test the others against.",
         "Scores and tests",
         shown_default="the first",
         metavar="NAME",
     )
     test: TestName = setting(
-        "paired-bootstrap", "Test of significance, sacreBLEU's.", "Scores and tests"
+        "paired-bootstrap", "Significance test from sacreBLEU.", "Scores and tests"
     )
     samples: int | None = setting(
         None,
@@ -149,7 +148,7 @@ class TestSetFiles:
     )
     source: str | None = setting(
         None,
-        "Source text: shown next to the translations, and translated by SYSTEMs that are model "
+        "Source text: shown with the translations, and translated by SYSTEMs that are model "
         "directories.",
         names=("-i",),
         metavar="FILE",
@@ -157,13 +156,13 @@ class TestSetFiles:
     )
     test_set: str | None = setting(
         None,
-        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and --source; it "
-        "is downloaded once.",
+        "A sacreBLEU test set, such as wmt20, instead of --reference and --source; it is "
+        "downloaded once.",
         "Test sets",
         metavar="CODE",
     )
     language_pair: str | None = setting(
-        None, "Its language pair, such as en-de.", "Test sets", metavar="CODE-CODE"
+        None, "Language pair of the test set, such as en-de.", "Test sets", metavar="CODE-CODE"
     )
 
     def check(self) -> None:

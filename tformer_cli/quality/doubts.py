@@ -62,8 +62,8 @@ def _doubts_about_pairs(
 ) -> Iterator[str]:
     if corpus.tsv and pairs and _is_header(pairs[0]):
         yield (
-            f'its first line ("{pairs[0].source}", "{pairs[0].target}") looks like names of '
-            "columns and would be trained on; remove it (tail -n +2)"
+            f'its first line ("{pairs[0].source}", "{pairs[0].target}") looks like a header '
+            "and would be trained on; remove it (tail -n +2)"
         )
     if corpus.tsv and len(pairs) >= FEWEST_PAIRS:
         n_quoted = sum(any(len(s) > 1 and s[0] == s[-1] == '"' for s in pair) for pair in pairs)

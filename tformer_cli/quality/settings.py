@@ -9,8 +9,8 @@ from tformer_cli.errors import UsageError
 from tformer_cli.settings import setting
 
 NEAR = (
-    "Also find what is nearly the same as an earlier pair or text, or as a held-out sentence, by "
-    "MinHash; takes longer, and 0.4 KB of the disk for each."
+    "Also find near-duplicates of earlier pairs or texts and of held-out sentences, by MinHash; "
+    "takes longer, and 0.4 KB of disk space each."
 )
 
 
@@ -29,7 +29,7 @@ class Fields:
     )
     text_field: str = setting(
         "",
-        "Column or JSON field of texts that have no source; their other checks are not made.",
+        "Column or JSON field of texts, for a file without pairs; checks of pairs are skipped.",
         metavar="COLUMN",
         shown_default="none; 1 or text with --label-field",
     )
@@ -63,16 +63,17 @@ class CheckSettings:
 
     only: tuple[str, ...] = setting(
         (),
-        "Make only these checks; repeatable, or separated by commas.",
+        "Run only these checks; repeatable, or separated by commas.",
         metavar="CHECK",
         shown_default="all",
     )
     without: tuple[str, ...] = setting(
-        (), "Do not make these checks.", metavar="CHECK", shown_default="none"
+        (), "Skip these checks.", metavar="CHECK", shown_default="none"
     )
     held_out: tuple[str, ...] = setting(
         (),
-        "File of test or validation sentences that must not be in it: text or a table; repeatable.",
+        "File of test or validation sentences that must not be in the corpus: text or a table; "
+        "repeatable.",
         metavar="FILE",
         shown_default="none",
         role="reads_file",
@@ -80,26 +81,25 @@ class CheckSettings:
     near: bool = setting(False, NEAR)
     detect_languages: bool = setting(
         False,
-        "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
-        "not by scripts and common words; needs the extra langid.",
+        "Identify languages with a detector of 139 languages, which also finds the corpus's own, "
+        "instead of by scripts and common words; needs the extra langid.",
     )
     scores: tuple[str, ...] = setting(
         (),
-        "File with a translation model's scores of all pairs, as `tformer score --format jsonl` "
-        "writes; of two, one for each direction, the dual conditional cross-entropy counts "
-        "(Junczys-Dowmunt 2018).",
+        "A translation model's scores of all pairs, as `tformer score --format jsonl` writes "
+        "them; with two files, one for each direction, pairs are ranked by dual conditional "
+        "cross-entropy (Junczys-Dowmunt 2018).",
         metavar="FILE",
         shown_default="none",
         role="reads_file",
     )
     worst_share: float = setting(
-        0.1, "Share of the pairs, with the lowest scores, that are doubtful."
+        0.1, "Share of pairs, those with the lowest scores, to report as doubtful."
     )
-    max_characters: int = setting(1500, "Most characters of a side.", min=1)
+    max_characters: int = setting(1500, "Maximum number of characters in a side.", min=1)
     max_deviation: float = setting(
         4.0,
-        "Most standard deviations by which the ratio of a pair's lengths may differ from the "
-        "corpus's.",
+        "Maximum number of standard deviations between a pair's length ratio and the corpus's.",
     )
 
     def __post_init__(self) -> None:

@@ -74,7 +74,7 @@ class Continuations:
     total: Tensor
     """Rank value of the hypothesis with its new token; -inf where there is none."""
     token_log_probability: Tensor
-    """Of the new token, by the model."""
+    """Log-probability of the new token, by the model."""
     token: Tensor
     """The new token."""
     slot: Tensor
@@ -88,7 +88,7 @@ class Candidates:
     gain: Tensor
     """Gain of the token for its hypothesis's rank value."""
     log_probability: Tensor
-    """Of the token, by the model."""
+    """Log-probability of the token, by the model."""
     token: Tensor
     own_ends: Tensor | None
     """(B·W) where rows are as long as they may be: whether the model ends there by itself."""
@@ -150,7 +150,7 @@ class BeamSearch:
         self._cache: DecodingCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
         device = source.device
         self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
-        # In float64, so that a long sum still tells apart hypotheses that differ in one step
+        # In float64, so that a long sum still separates hypotheses that differ in one step
         self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
         self._slots_left = torch.full((n,), self._config.beam_size, device=device)
         # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
@@ -209,16 +209,16 @@ class BeamSearch:
             own = (logits - normalizer).clamp_(max=0.0)
             scores = process(self._processors, StepRows(self._history(), self._row_names(), own))
             gains, tokens = top_tokens(scores, self._n_candidates)
-            # Rules decide the ranks alone; what is reported stays the model's own
+            # Rules only decide the ranks; reported numbers stay the model's own
             values = own.gather(1, tokens)
         else:
-            # Only behind the normalizer, so that a log-probability stays the model's own
+            # Only after normalization, so that a log-probability stays the model's own
             logits[:, :EOS_ID] = IMPOSSIBLE
             values, tokens = top_tokens(logits, self._n_candidates)
             values = gains = (values - normalizer).clamp_(max=0.0)
         if self._length < self._first_limit:
             return Candidates(gains, values, tokens, None)
-        # Of hypotheses as long as they may be only the end of sentence remains, whatever its rank
+        # Hypotheses of the maximum length may only end, whatever the rank of the end of sentence
         at_limit = torch.tensor(
             [self._sentences[sentence].limit == self._length for sentence in self._active],
             device=logits.device,
@@ -282,7 +282,7 @@ class BeamSearch:
             sentence = self._sentences[self._active[row]]
             sentence.n_slots -= 1
             steps.append(last_step)
-            # rules change what hypotheses are ranked by; what is reported stays the model's own
+            # rules change only the ranks; reported numbers stay the model's own
             log_probability = math.fsum(steps) if self._processors else total
             sentence.hypotheses.append(
                 Hypothesis(
@@ -293,7 +293,7 @@ class BeamSearch:
             sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
-        """Makes kept continuations (B, C) live hypotheses and drops sentences that are done."""
+        """Makes kept continuations (B, C) live hypotheses and drops finished sentences."""
         # Live ones first, in their order, then empty slots, which repeat whatever is there
         order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
         totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
@@ -352,7 +352,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     The largest of each block comes first; then only the k best blocks are looked into.
     """
     n_blocks = scores.shape[1] // BLOCK
-    # Of fewer blocks than k no k can be chosen
+    # With fewer than k blocks, k cannot be chosen
     if scores.shape[1] < LEAST_TOKENS or n_blocks < k:
         return scores.topk(k, dim=1)
     n_whole = n_blocks * BLOCK
@@ -362,7 +362,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
     values, places = torch.cat((inside, scores[:, n_whole:]), dim=1).topk(k, dim=1)
     n_inside = k * BLOCK
-    # Places in the rest lie behind all blocks; the clamp keeps them in range here
+    # Places in the rest come after all blocks; the clamp keeps them in range here
     block = chosen.gather(1, (places // BLOCK).clamp_(max=k - 1))
     tokens = torch.where(
         places < n_inside, block * BLOCK + places % BLOCK, places - n_inside + n_whole
@@ -382,7 +382,7 @@ def diverse_beam_search(
     """Translates a batch with `config.diversity_groups` groups of hypotheses."""
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)
-    # A group is a sentence to the search: only the penalty joins those of one sentence
+    # The search treats a group as a sentence: only the penalty connects the groups of a sentence
     search.start(
         source.repeat_interleave(n_groups, dim=0),
         source_mask.repeat_interleave(n_groups, dim=0),
@@ -398,7 +398,7 @@ def diverse_beam_search(
 
 
 class _Diversity:
-    """Takes λ from a token for each hypothesis of an earlier group that continues with it."""
+    """Subtracts λ from a token for each hypothesis of an earlier group that continues with it."""
 
     def __init__(self, penalty: float, n_groups: int) -> None:
         self._penalty = penalty
@@ -470,7 +470,7 @@ def _merge_groups(
     # Groups may find the same tokens, which a list of translations holds once
     different = {hypothesis.token_ids: hypothesis for group in groups for hypothesis in group}
     scored = [
-        # The penalty served diversity alone, so it must not decide between groups
+        # The penalty only served diversity, so it must not decide between groups
         replace(
             hypothesis,
             score=hypothesis.log_probability / length_divisor(hypothesis.n_tokens, config),

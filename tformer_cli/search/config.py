@@ -30,13 +30,13 @@ TooLong = Literal["split", "truncate", "error"]
 EnsembleSpace = Literal["probability", "log"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
 TORCH_BATCH_TOKENS = 4096
-"""Where settings leave the choice."""
+"""Default if the settings leave the choice."""
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000
-"""Of one sentence; more than any machine has memory for."""
+"""Limit per sentence; more than any machine has memory for."""
 Level = Literal["beam", "plain", "kernels", "torch"]
-"""Searches, each of which knows all that the one before it knows. beam: greedy and beam search
+"""Searches; each supports what the one before it supports. beam: greedy and beam search
 without any other rule. plain: also what numbers describe (limits, divisors by length, hypotheses
 wanted), and choices among what a search found. kernels: also rules that forbid tokens, and
 sampling. torch: every rule."""
@@ -74,7 +74,7 @@ class DecodingConfig:
         "Beam size: hypotheses kept per line. 1 is greedy search.",
         "beam",
         min=1,
-        of_prompts="Beam size of a search instead of sampling. 1 is greedy search.",
+        of_prompts="Beam size, to search instead of sampling. 1 is greedy search.",
     )
     length_penalty: Annotated[
         float,
@@ -102,7 +102,9 @@ class DecodingConfig:
         min=1,
         shown_default="the model's, and --max-length-ratio",
         of_prompts=Option(
-            help="Most tokens that follow a prompt.", min=1, shown_default="the model's, or 200"
+            help="Maximum number of tokens to add to a prompt.",
+            min=1,
+            shown_default="the model's, or 200",
         ),
     )
     """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
@@ -115,18 +117,18 @@ class DecodingConfig:
     )
     batch_tokens: Annotated[int, at_least(0)] = _setting(
         0,
-        "Source tokens per batch; 0 is what is fastest.",
+        "Source tokens per batch; 0 picks the fastest.",
         "beam",
         "Large jobs",
         min=0,
-        of_prompts="Prompt tokens per batch; 0 is what is fastest.",
+        of_prompts="Prompt tokens per batch; 0 picks the fastest.",
     )
     """Source tokens decoded together (0: as many as are fastest; a model directory's 4096, the
     default of earlier versions, is 0)."""
     length_normalization: Literal["gnmt", "average"] = _setting(
         "gnmt",
-        "What log-probabilities are divided by: the length penalty's formula (gnmt), or "
-        "the number of tokens (average).",
+        "Divide log-probabilities by the length penalty's formula (gnmt) or by the number of "
+        "tokens (average).",
         "plain",
         "Search",
     )
@@ -143,7 +145,7 @@ class DecodingConfig:
         "Shortest translation of a sentence, in tokens; a target_prefix does not count.",
         "kernels",
         "Search",
-        of_prompts="Fewest tokens that follow a prompt.",
+        of_prompts="Minimum number of tokens to add to a prompt.",
     )
     min_length_ratio: Annotated[float, NOT_NEGATIVE] = _setting(
         0.0,
@@ -175,7 +177,7 @@ class DecodingConfig:
     )
     # "beam": without sampling, or groups, the other settings of sampling and groups change nothing
     temperature: Annotated[float, POSITIVE] = _setting(
-        1.0, "Sampling temperature; below 1 likely tokens become likelier.", "beam", "Sampling"
+        1.0, "Sampling temperature; below 1, likely tokens become likelier.", "beam", "Sampling"
     )
     top_k: Annotated[int, at_least(0)] = _setting(
         0, "Sample from the N most probable tokens; 0 is all.", "beam", "Sampling"
@@ -194,7 +196,7 @@ class DecodingConfig:
     )
     diversity_penalty: Annotated[float, NOT_NEGATIVE] = _setting(
         0.5,
-        "Penalty on a token for each earlier group that chose it at this step.",
+        "Penalty on a token for each earlier group that chose it at the same step.",
         "beam",
         "Search",
     )

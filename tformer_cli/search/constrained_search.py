@@ -186,7 +186,7 @@ class _Search:
         total: float,
         text: bytes,
     ) -> _Live | None:
-        """Makes a hypothesis, or None where it can no longer meet the demands."""
+        """Builds a hypothesis; None if it can no longer meet the demands."""
         written = _decode_text(text)
         ends = [(phrase, ends_of(written, phrase)) for phrase in self._constraints.banned]
         # A phrase at the very end may still become another word: `is_doubtful` marks it
@@ -218,7 +218,7 @@ class _Search:
 
         As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
         Half of the slots, rounded up, are for hypotheses that do not end in a banned phrase: few
-        words continue such a one, so all could come to nothing at once.
+        words continue such a hypothesis, so all could fail at once.
         """
         n_slots = self._n_slots - len(self.hypotheses)
         files: dict[int, list[_Live]] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LONGEST_PIECE = 64
-"""Bytes of the longest piece that is tried besides those of the tokenizer's own spelling."""
+"""Bytes of the longest piece that is tried, in addition to the tokenizer's own spelling."""
 UNREACHABLE = 1 << 30
 """Tokens to the end of a phrase from a place where none leads on."""
 
@@ -67,9 +67,9 @@ def constraints_of(record: Mapping[str, Any], where: str) -> LineConstraints:
 
 
 class Phrase:
-    """A required phrase as the tokens that may write it, whatever stands before them.
+    """A required phrase as the tokens that may write it, whatever comes before them.
 
-    Place k is behind k bytes of the phrase with a space in front of it: at place 0 nothing of it is
+    Place k comes after k bytes of the phrase with a space in front: at place 0 nothing of it is
     written, at place 1 it may begin without a space.
     """
 
@@ -86,7 +86,7 @@ class Phrase:
         for place in reversed(range(end)):
             stops = range(place + 1, min(end, place + LONGEST_PIECE) + 1)
             parts = [(stop, self._bytes[place:stop]) for stop in stops]
-            # Words of some tokenizers hold the space behind them
+            # In some tokenizers, words hold the space after them
             parts.append((end, self._bytes[place:] + b" "))
             steps = [(self._n_left[stop], ids[part]) for stop, part in parts if part in ids]
             least = min((n_left for n_left, _ in steps), default=UNREACHABLE)
@@ -133,9 +133,9 @@ class Constraints:
     """Required and banned phrases of one sentence's translation."""
 
     required: tuple[tuple[int, ...], ...]
-    """Phrases in token ids; all must be said."""
+    """Required phrases, as token ids."""
     banned: tuple[str, ...]
-    """Phrases that must not be said."""
+    """Banned phrases."""
     token_bytes: Sequence[bytes]
     """(V) the bytes of each token's text, a leading space included; none for special tokens."""
     whole_prefix: str = ""
@@ -150,7 +150,7 @@ class Constraints:
 
     @cached_property
     def phrases(self) -> list[Phrase]:
-        """The required phrases; one that stands in another is written with that."""
+        """The required phrases; a phrase inside another one is written with it."""
         by_text = dict(zip(self.texts, self.required, strict=True))
         # The last of several tokens of the same bytes: those of single bytes come first
         ids = {text: token for token, text in enumerate(self.token_bytes) if text}
@@ -196,15 +196,15 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (2, 3) or is_blank(cells[1]) or cells[2:] not in ([], [""], ["ban"]):
             raise DataError(
-                f"{name}, line {number}: is not a glossary entry; write source TAB target, "
-                "and TAB ban to forbid it"
+                f"{name}, line {number}: is not a glossary entry; write source TAB target, or "
+                "source TAB target TAB ban to forbid it"
             )
         terms.append(Term(plain(cells[0]), cells[1], cells[2:] == ["ban"]))
     return terms
 
 
 def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> LineConstraints:
-    """Adds what a glossary says about a line; what is demanded twice is demanded once."""
+    """Adds a glossary's demands on a line, without duplicates."""
     line = plain(line)
     called = [
         term
@@ -240,7 +240,7 @@ def callers(demands: LineConstraints, phrase: str, parts: Sequence[str]) -> list
 
 
 def holds(text: str, phrase: str) -> bool:
-    """Returns whether a phrase stands in a text as whole words."""
+    """Returns whether a phrase occurs in a text as whole words."""
     return any(True for _ in ends_of(text, phrase))
 
 

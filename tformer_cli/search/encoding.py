@@ -118,7 +118,7 @@ def gap_candidates(
 ) -> list[list[Candidates]]:
     """Finds the most probable tokens of every gap; see `for_each_text`.
 
-    Each gap is filled as if the others stayed open. Probabilities are of the whole vocabulary.
+    Each gap is filled as if the others stayed open. Probabilities are over the whole vocabulary.
     """
     most = max(0, min(top, model.vocab_size - len(set(never))))
 

@@ -1,4 +1,4 @@
-"""Search engines: what each offers, and the choice among those that are given. Free of torch.
+"""Search engines: their interface, and the choice among those available. Imports no torch.
 
 A translator is given engines in the order of preference. For every call an engine is asked whether
 it supports settings and model (`supports`), which sentences it takes (`takes`), is prepared once
@@ -77,7 +77,7 @@ class DecodingModel(SearchedModel, Protocol):
 
 @runtime_checkable
 class StoredModel(SearchedModel, Protocol):
-    """A model whose weights are arrays, and which torch knows only once an engine asks for that."""
+    """A model whose weights are arrays; a torch model is made only if an engine needs it."""
 
     @property
     def config(self) -> ModelConfig:
@@ -91,23 +91,23 @@ class StoredModel(SearchedModel, Protocol):
         """Opens its weights by their names in a model directory; int8 ones with their scales."""
 
     def release(self, array: NDArray[Any]) -> None:
-        """Gives back the memory of one of those arrays until it is read again."""
+        """Releases the memory-mapped pages of an array."""
 
     def existing_model(self) -> DecodingModel | None:
         """The same model in torch, if it has been made: it may then have been changed, too."""
 
     def make(self) -> DecodingModel:
-        """Makes the same model in torch, once."""
+        """Returns the same model in torch; made once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """A sentence to translate, and what is asked of its translation."""
+    """A sentence to translate, with the demands on its translation."""
 
     tokens: tuple[int, ...]
     """The source in token ids, without special tokens."""
     key: int = 0
-    """Decides what is sampled."""
+    """Seed of the sampling."""
     prefix: tuple[int, ...] = ()
     """Tokens the translation begins with."""
     n_start: int = 0
@@ -118,7 +118,7 @@ class Sentence:
     candidates: tuple[int, ...] = ()
     """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
     heads: tuple[CrossHead, ...] = ()
-    """Heads whose weights hypotheses are to carry; see `SourceAttention`. It changes no result."""
+    """Heads whose weights to keep in hypotheses; see `SourceAttention`. Does not change results."""
 
     @property
     def n_given(self) -> int:
@@ -205,14 +205,14 @@ class SearchEngine(Protocol):
         """Name of the engine, a value of `--engine`."""
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
-        """Gives the reason why it cannot search so with a model; None if it can.
+        """Returns why it cannot search with a model and settings; None if it can.
 
         Settings and values are compared with those that it knows. Nothing is computed or compiled;
         it is asked for every search, since a model may be changed in between.
         """
 
     def takes(self, sentence: Sentence) -> str | None:
-        """Gives the reason why it cannot translate a sentence as demanded; None if it can."""
+        """Returns why it cannot meet the demands on a sentence; None if it can."""
 
     def prepare(self, model: SearchedModel) -> PreparedSearch:
         """Gets ready to search with a model that it supports; this may take long."""
@@ -255,7 +255,7 @@ class Searcher:
         raise self._none_left(reasons)
 
     def check(self, config: DecodingConfig, sentence: Sentence) -> None:
-        """Makes sure that an engine supports settings and sentence; prepares none."""
+        """Checks that an engine supports settings and sentence; prepares none."""
         reasons: dict[str, str] = {}
         for engine in self._engines:
             reason = engine.takes(sentence) or engine.supports(config, self._model)
@@ -304,11 +304,11 @@ class Searcher:
         config: DecodingConfig,
         heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
-        """Scores translations that are given; see `PreparedScoring`.
+        """Scores given translations; see `PreparedScoring`.
 
-        Of the settings only the penalties count.
+        Only the penalties among the settings matter.
         """
-        # Settings of the search alone must not make an engine refuse to score
+        # Settings that matter only to the search must not make an engine refuse to score
         settings = DecodingConfig(
             length_penalty=config.length_penalty,
             length_normalization=config.length_normalization,
@@ -324,7 +324,7 @@ class Searcher:
                     return prepared.score(sources, targets, settings, heads)
                 except EngineUnavailableError as error:
                     reason = self._leave_aside(engine, error)
-            reasons[engine.name] = reason or "it scores nothing that is given"
+            reasons[engine.name] = reason or "it cannot score given targets"
         raise self._none_left(reasons)
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32] | None:
@@ -360,7 +360,7 @@ class Searcher:
         return str(error)
 
     def _none_left(self, reasons: Mapping[str, str | None]) -> UsageError:
-        """Says why the last engine, which knows most, cannot search."""
+        """Explains why the last engine, the most capable, cannot search."""
         name = self._engines[-1].name
         return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
 
@@ -370,7 +370,7 @@ class PromptedCache:
     """The cache of the model and what it says after the prompts."""
 
     cache: DecodingCache
-    """Of the model; the prompts are in it."""
+    """Positions of the model, prompts included."""
     logits: Tensor | None
     """(B, V) logits of the first tokens; None once the search has had them."""
 
@@ -385,7 +385,7 @@ class PromptedCache:
 
 
 class PromptedModel:
-    """A `DecodingModel` whose sources are prompts, those of a batch in torch equally long."""
+    """A `DecodingModel` of prompts; in torch, those of a batch have the same length."""
 
     source_eos = False
 
@@ -423,7 +423,7 @@ class PromptedModel:
         longest = int(lengths.max())
         # A step is at one position for all rows, and would read padding like a token
         if not bool((lengths == longest).all()):
-            raise ValueError("prompts that are continued together must be equally long")
+            raise ValueError("prompts that are continued together must have the same length")
         return source[:, :longest]
 
     def start_cache(
@@ -433,7 +433,7 @@ class PromptedModel:
         n_read = memory.shape[1]
         model = self._in_torch
         nothing = model.encode(memory, source_mask[:, :n_read])
-        # `max_length` counts `<s>`, in whose place the prompt is read
+        # `max_length` counts `<s>`, which the prompt replaces
         cache = model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
         logits = None
         for position in range(n_read):
@@ -441,8 +441,8 @@ class PromptedModel:
         return PromptedCache(cache, logits)
 
     def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
-        """Reads one more token of each row; the first, `<s>`, stands for the prompt."""
-        # Once: the first step's `<s>` is not read, since the prompt stands for it
+        """Reads one more token of each row; the first, `<s>`, represents the prompt."""
+        # Once: the prompt replaces the first step's `<s>`, which is not read
         if cache.logits is not None:
             logits, cache.logits = cache.logits, None
             return logits

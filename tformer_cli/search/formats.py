@@ -49,15 +49,15 @@ LEAST_MEAN = -2.5
 
 
 class Details(NamedTuple):
-    """Details of every hypothesis besides its text and score."""
+    """Details of every hypothesis beyond its text and score."""
 
     token_scores: bool = False
-    """Its token ids with their log-probabilities; the last is that of the end of sentence."""
+    """Its token ids with their log-probabilities; the end of sentence comes last."""
     flags: bool = False
     """A list of warning signs, empty for most."""
 
     def of(self, hypothesis: TranslatedText, translation: Translation) -> dict[str, Any]:
-        """Returns what is asked for, as fields of a JSON object."""
+        """Returns the selected details as fields of a JSON object."""
         fields: dict[str, Any] = {}
         if self.token_scores:
             fields["token_ids"] = list(hypothesis.token_ids)
@@ -72,7 +72,7 @@ class Details(NamedTuple):
 
 NO_DETAILS = Details()
 INPUT_FIELDS = "input_fields"
-"""Field that keeps those of an input whose names are ours."""
+"""Field that keeps input fields whose names are also ours."""
 OUR_FIELDS = frozenset(
     {
         *("index", "translation", "score", "log_probability", "hypotheses", "alignment"),
@@ -147,7 +147,9 @@ def read_record(line: str, where: str) -> dict[str, Any]:
         raise DataError(f"{where}: is not JSON ({reason}); write one object per line") from None
     # From the hooks below: json would read this, but not write the same again
     except ValueError as error:
-        raise DataError(f"{where}: cannot be kept as it is ({error}); correct the line") from None
+        raise DataError(
+            f"{where}: cannot be written unchanged ({error}); correct the line"
+        ) from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: is not a JSON object; write one object per line")
     return record

@@ -84,14 +84,14 @@ class Generation(Several[GeneratedText]):
 
 
 class StoppedError(Exception):
-    """Ends a search whose text has come to where it stops."""
+    """Ends a search once its text reaches a stop text."""
 
 
 _BLANK = GeneratedText("", (), 0.0, 0.0, is_finished=True)
 
 
 class Generator:
-    """Continues prompts with one language model, in float32 each as if it were alone."""
+    """Continues prompts with one language model; in float32 each independently of the others."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Generator:
 
     def _choose(self, config: DecodingConfig, stops: Sequence[str]) -> None:
         if not all(stops):
-            raise UsageError("--stop: is empty; name the text that ends what is written")
+            raise UsageError("--stop: is empty; give the text to stop at")
         self.config = replace(
             config,
             max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
-            # The length of a prompt says nothing about that of the text behind it
+            # The length of a prompt says nothing about the length of its continuation
             max_length_ratio=ANY_RATIO,
         )
         if conflict := length_conflict(1, self.config, self._prompted.max_positions):
@@ -132,7 +132,7 @@ class Generator:
     def with_config(
         self, config: DecodingConfig, stops: Sequence[str], seed: int | None = None
     ) -> Generator:
-        """Makes a generator that searches and stops otherwise, with the same engines."""
+        """Returns a generator with other search settings and stop texts, but the same engines."""
         other = copy(self)
         other._seed = self._seed if seed is None else seed
         other._choose(config, stops)
@@ -140,7 +140,7 @@ class Generator:
 
     @property
     def writes_straight(self) -> bool:
-        """True if a text can be told of while it is written: that of a beam may still change."""
+        """True if a text can be streamed: a beam's text may still change."""
         config = self.config
         return (config.sampling or config.beam_size == 1) and config.n_searched == 1
 
@@ -156,7 +156,7 @@ class Generator:
         encoded = self._side.encode_phrases(prompts)
         if not self._has_beginning and not all(encoded):
             raise UsageError(
-                "PROMPT: is empty, but the texts of this model have no beginning; give a prompt"
+                "PROMPT: is empty, but this model has no token to begin a text; give a prompt"
             )
         longest = self._longest_prompt() - len(self._begin)
         kept = [ids[max(0, len(ids) - longest) :] for ids in encoded]
@@ -228,13 +228,13 @@ class Generator:
         # Not an error: the listener ends the search where a stop text was written
         except StoppedError:
             ids = () if listener is None else tuple(listener.ids)
-            # How probable they are was not told
+            # Their probabilities are unknown
             return [[Hypothesis(ids, math.nan, math.nan, (math.nan,) * len(ids), False)]]
         finally:
             self._prompted.on_token = None
 
     def _text(self, prompt: Sequence[int], hypothesis: Hypothesis) -> GeneratedText:
-        """Turns a hypothesis into a text, cut off where it stops."""
+        """Converts a hypothesis to a text, cut off at a stop text."""
         ids = hypothesis.token_ids
         is_finished = hypothesis.is_finished
         text = self.after(prompt, ids)
@@ -258,7 +258,7 @@ class Generator:
         return any(stop in text for stop in self._stops)
 
     def after(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
-        """The text of tokens behind a prompt; how it begins may depend on what is before it."""
+        """The text of tokens after a prompt; its beginning may depend on the prompt."""
         before, whole = self._side.decode_batch([prompt, [*prompt, *ids]])
         if prompt and not before:  # unknown words, which have no text: the space behind them counts
             before, whole = self._side.decode_batch([ids, [*ids, *ids]])
@@ -266,7 +266,7 @@ class Generator:
 
 
 class _Told:
-    """Tells of a text while it is written; a piece that may still change is kept back."""
+    """Streams a text while it is written; holds back pieces that may still change."""
 
     def __init__(
         self, generator: Generator, prompt: Sequence[int], on_text: Callable[[str], None]
@@ -281,12 +281,12 @@ class _Told:
         text = self._generator.after(self._prompt, self.ids)
         if self._generator.stops_in(text):
             raise StoppedError
-        # a character whose last bytes are to come is U+FFFD until then
-        # A stop text may have begun in the last characters, which are kept back
+        # a character whose last bytes are to come is U+FFFD until then A stop text may have begun
+        # in the last characters, so they are held back
         self._tell(text[: len(text) - self._generator.longest_stop + 1].rstrip("\ufffd"))
 
     def finish(self, text: str) -> None:
-        """Tells the rest of the text."""
+        """Streams the rest of the text."""
         self._tell(text)
 
     def _tell(self, text: str) -> None:

@@ -25,9 +25,10 @@ MOST_TOKENS = 10**9
 
 
 class Several(ABC, Generic[T]):
-    """A result that holds several of something, and is indexed, counted and iterated as they are.
+    """A result that is indexed, counted and iterated as its items.
 
-    It is no `Sequence` of the standard library, whose method `index` hides the field of that name.
+    It is not a `Sequence` of the standard library, whose method `index` would hide the field of
+    that name.
     """
 
     __slots__ = ()
@@ -82,8 +83,7 @@ class Hypothesis:
     score: float
     """`log_probability` after the length penalty; hypotheses are ranked by it."""
     token_log_probabilities: tuple[float, ...]
-    """log p of every token in turn; the last is that of the end of sentence. Empty where the engine
-    does not give them."""
+    """log p of every token, the end of sentence last; empty if the engine has none."""
     is_finished: bool
     """False where the length limit ended it although the model preferred to continue."""
     attention: SourceAttention | None = field(default=None, compare=False, repr=False)
@@ -126,7 +126,7 @@ def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool:
 
 
 def longest_source(max_positions: int) -> int:
-    """Returns the source tokens a model can take: all positions but that of the end of sentence."""
+    """Returns the maximum number of source tokens: all positions except the end of sentence."""
     return max_positions - 1
 
 
@@ -149,8 +149,8 @@ def longest_translation(
 def shortest_translation(n_source_tokens: int, config: DecodingConfig, n_prefix: int = 0) -> int:
     """Returns the fewest tokens a translation may have, its end of sentence not counted.
 
-    It is the larger of `min_length` and `min_length_ratio` times the source tokens, behind a
-    prefix; see `length_conflict`.
+    It is the larger of `min_length` and `min_length_ratio` times the source tokens, after a prefix;
+    see `length_conflict`.
     """
     by_ratio = _times(config.min_length_ratio, n_source_tokens)
     return n_prefix + max(config.min_length, by_ratio)
@@ -168,9 +168,9 @@ def _times(ratio: float, n_tokens: int) -> int:
 def length_conflict(
     n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
 ) -> str:
-    """Says which limits of length no translation can keep together; empty where one can.
+    """Returns which length limits conflict; empty if a translation can keep them all.
 
-    Nobody asks for the default of `max_length_ratio`, so it gives way.
+    The default of `max_length_ratio` yields, since no user chose it.
     """
     room = longest_source(max_positions)
     if n_prefix > room:
@@ -190,9 +190,9 @@ def length_conflict(
     name, value = "--min-length", str(config.min_length)
     if config.min_length < least:
         name, value = "--min-length-ratio", f"{config.min_length_ratio:g}"
-    behind = ' behind its "target_prefix"' if n_prefix else ""
+    behind = ' after its "target_prefix"' if n_prefix else ""
     return (
-        f"{name} {value} asks for {least} tokens or more{behind}, but {limit} {most}; change one "
+        f"{name} {value} requires {least} tokens or more{behind}, but {limit} {most}; change one "
         "of the two"
     )
 
@@ -205,7 +205,7 @@ def scored_hypothesis(
     *,
     is_finished: bool = True,
 ) -> Hypothesis:
-    """Makes the hypothesis of a translation that is complete."""
+    """Builds the hypothesis of a complete translation."""
     log_probability = math.fsum(steps)
     # The steps include the end of sentence, which the length penalty counts
     score = log_probability / length_divisor(len(steps), config) + bonus

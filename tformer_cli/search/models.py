@@ -57,7 +57,7 @@ class Ensemble:
         """Joins models."""
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models):
-            raise ValueError(f"must be {len(models)}, one per model, but are {len(weights)}")
+            raise ValueError(f"must be {len(models)}, one per model, but there are {len(weights)}")
         if not all(0.0 < weight < math.inf for weight in weights):
             raise ValueError(f"must be numbers above 0, but are {weights}")
         self._models = list(models)
@@ -102,7 +102,7 @@ class Ensemble:
         return total if self._space == "probability" else total.log_softmax(dim=-1)
 
 
-# A model of torch's whose next tokens come from a shortlist for each sentence.
+# A torch model whose next tokens come from a shortlist for each sentence.
 
 
 class ShortlistedModel:

@@ -38,20 +38,19 @@ _ONLY_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
 
 @dataclass(frozen=True, kw_only=True)
 class OpeningSettings:
-    """How a model is opened, besides its settings for the search."""
+    """Settings for opening a model, apart from those of the search."""
 
     device: str = setting(
         "auto",
-        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        "auto, cpu, cuda or cuda:N. auto uses a GPU if there is one.",
         "Machine",
         metavar="DEVICE",
     )
     """A `ModelDirectory` stays where it is."""
     precision: PrecisionChoice = setting(
-        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
+        "auto", "Precision to compute in. auto: the precision of the model's weights.", "Machine"
     )
-    """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
-    of a GPU see `Translator`."""
+    """On a CPU, float32 and int8 translations do not depend on their batch; see `Translator`."""
     engine: Engine = setting(
         "tformer",
         "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
@@ -60,22 +59,21 @@ class OpeningSettings:
     """The only one that may search, or "tformer": the fastest that supports the settings; see
     `search_engines`."""
     threads: Annotated[int, at_least(0)] = setting(
-        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
+        0, "CPU threads; 0 uses all cores.", "Machine", min=0, max=1024
     )
-    """Only of engines other than torch, whose threads are the whole process's:
-    `torch.set_num_threads`."""
+    """Not for the torch engine, which uses `torch.set_num_threads`."""
     seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
         setting(1, "Random seed for sampling.", "Machine", min=0)
     )
     too_long: TooLong = setting(
         "split",
-        "A line longer than the model can take: translate it in parts (split), cut it off "
+        "For a line longer than the model can take: translate it in parts (split), cut it off "
         "(truncate), or stop (error).",
         "Large jobs",
     )
     adapter: Path | None = setting(
         None,
-        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
+        "Low-rank adapter for MODEL, such as RUN/adapter or a peft adapter; it is merged into the "
         "weights.",
         shown_default="none",
         metavar="DIR",
@@ -108,28 +106,26 @@ class OpeningSettings:
     )
     heads: Sequence[str] = setting(
         (),
-        "Use these attention heads and switch all others off. '!cross.5.3' switches off "
-        "that one. Repeatable.",
+        "Use only these attention heads. '!cross.5.3' switches off just that head. Repeatable.",
         "Search",
         shown_default="all heads",
         metavar="HEADS",
     )
     shortlist: str | None = setting(
         None,
-        "Lexical shortlist: choose target tokens only among those that it lists for the "
-        "source's, which is faster; scores are relative to these tokens. none: choose among "
-        "all.",
+        "Lexical shortlist: choose only among the target tokens that it lists for the source "
+        "tokens, which is faster; scores are relative to these tokens. none: choose among all.",
         "Search",
         shown_default="MODEL's, if it has one",
         metavar="FILE|none",
         role="reads_file",
     )
     banned: Sequence[str] = ()
-    """Texts whose tokens no translation may hold in a row."""
+    """Texts whose token sequences no translation may contain."""
     ensemble: Sequence[Path] = ()
     """Model directories of the same vocabulary that translate with it."""
     ensemble_weights: Sequence[float] | None = None
-    """Weights of the models, the first one's first; None: equal ones."""
+    """Weights of the models, the opened model's first; None: equal weights."""
     ensemble_space: EnsembleSpace = "probability"
     """Space to average in: probabilities, or their logarithms."""
     tell: Callable[[str], None] | None = None
@@ -148,7 +144,7 @@ class OpeningSettings:
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         if self.heads and self.ensemble:
-            raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
+            raise UsageError("--heads: only for a single model; omit it or --ensemble")
 
     def prepare_torch(self) -> None:
         """Calls `before_torch`."""
@@ -165,7 +161,7 @@ _CHECKED: Mapping[str, Any] = {
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[OpeningSettings, dict[str, Any]]:
-    """Separates keyword arguments of `open_model` into those of opening and of the search."""
+    """Separates keyword arguments of `open_model` into opening settings and search settings."""
     names = {field.name for field in fields(OpeningSettings)}
     opening = {name: value for name, value in options.items() if name in names}
     search = {name: value for name, value in options.items() if name not in names}
@@ -233,8 +229,8 @@ def generation_config(
     **overrides: "Unpack[DecodingOverrides]",
 ) -> DecodingConfig:
     """Replaces the defaults of a language model as `overridden` does."""
-    # Language models sample by default, and who names a beam size wants to search
-    # An explicit choice of sampling still stands
+    # Language models sample by default, but a beam size asks for a search. An explicit choice of
+    # sampling still wins
     if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
         overrides["sampling"] = False
     chosen = overridden(config, tell, **overrides)

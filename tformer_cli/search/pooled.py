@@ -1,7 +1,7 @@
 """Heads of encoder-only models for the hidden states of one text, without torch.
 
 The same as `model.encoder_only`, `model.classifier` and `model.masked` compute for a batch, in
-float32; sums are in an order that depends on the text alone.
+float32; the order of sums depends only on the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pool_states(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) 
     elif pooling == "mean":
         vector = hidden.sum(axis=0) / np.float32(len(hidden))
     else:
-        raise ValueError(f"pooling: {pooling} is not of texts")
+        raise ValueError(f"pooling: {pooling} is not for texts")
     if unit_length:
         length = np.sqrt((vector * vector).sum())
         # Zeros have no direction: without a least length they would become NaN
@@ -79,7 +79,7 @@ class TokenHead:
         self._weights = {
             name: np.asarray(weights[name], np.float32) for name in names if name in weights
         }
-        # A model without an output matrix of its own shares that of the embeddings
+        # A model without its own output matrix shares the embeddings
         own = "output_projection.weight"
         self._rows = np.asarray(
             weights[own if own in weights else "source_embedding.weight"], np.float32

@@ -1,8 +1,8 @@
-"""Drawing translations at random: temperature, top-k and nucleus sampling.
+"""Random sampling of translations: temperature, top-k and nucleus sampling.
 
-Every hypothesis has its own stream of numbers, made from the seed, its line and its place
-among the line's candidates, and it is computed as a separate sentence. So what is drawn for a
-line does not depend on the other lines, nor the first candidate on how many follow.
+Every hypothesis has its own stream of random numbers, made from the seed, its line and its place
+among the line's candidates, and is computed as a separate sentence. So a line's samples do not
+depend on other lines, nor the first candidate on how many follow.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def sample(
     last = torch.full((len(memory),), BOS_ID, device=device)
     while len(state.numbers):
         logits = model.decode_step(last, cache).float()
-        # (R, V) of the R candidates that have not ended; rules change what is drawn, not these
+        # (R, V) for the R candidates that have not ended; rules change the draws, not these
         own = logits.log_softmax(dim=-1)
         rows = StepRows(state.tokens, names[state.numbers], own)
         length = state.tokens.shape[1]
@@ -127,7 +127,7 @@ def sample(
 def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
     """Draws a token a row by the inverse of the distribution function.
 
-    Of log-probabilities (R, V) and numbers (R) from 0 to below 1.
+    Takes log-probabilities (R, V) and numbers (R) in [0, 1).
     """
     tokens = None
     if config.top_k:
@@ -143,7 +143,7 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
         probabilities = probabilities.masked_fill(before >= config.top_p, 0.0)
     reached = probabilities.cumsum(dim=1)
     total = reached[:, -1]
-    # Below the total, so that what is found has a probability above 0
+    # Below the total, so that the drawn token has a probability above 0
     wanted = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     places = torch.searchsorted(reached, wanted.unsqueeze(1), right=True)
     return (places if tokens is None else tokens.gather(1, places)).squeeze(1)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from tformer_cli.search.hypothesis import CrossHead
 
 LEAST_ATTENTION = 1e-30
-"""Stands for attention that has vanished, whose logarithm would be -inf."""
+"""Replaces attention that has vanished, whose logarithm would be -inf."""
 
 
 class ForcedModel(SearchedModel, Protocol):
-    """A model that can be given whole translations, and whose attention can be tapped."""
+    """A model that scores whole translations and whose attention can be tapped."""
 
     @property
     def decoder(self) -> Stack[DecoderLayer]:
@@ -96,7 +96,7 @@ def attended_pairs(
         )
         taps: dict[int, AttentionTap] = {}
         with ExitStack() as taken:
-            # Taps are removed after errors, too: one left behind would record every later pass
+            # Taps are removed even after errors: a leftover tap would record every later pass
             for layer in {layer for layer, _ in heads}:
                 attention = model.decoder.layers[layer].cross_attention
                 taken.callback(attention.tap(partial(taps.__setitem__, layer)).remove)
@@ -162,7 +162,7 @@ def _force_targets(
         logits = model(source, source_mask, inputs).float()
     finally:
         if handle is not None:
-            # After errors, too: a tap left behind would record every later pass
+            # Even after errors: a leftover tap would record every later pass
             handle.remove()
     wanted = torch.tensor(outputs, device=source.device).unsqueeze(-1)
     # Only those wanted: log_softmax would need another (B, T, V)

@@ -35,7 +35,7 @@ _BEFORE_NUMBERS = {
     *("art", "cap", "est", "fig", "godz", "kl", "klo", "no", "nos", "nr", "núm", "ok", "pp"),
     *("str", "vol", "рис", "стр", "מס", "నం"),
 }
-"""The same, before a number alone: some of them are words at the end of a sentence, too."""
+"""Abbreviations only before a number: some are also words that end a sentence."""
 _LAST_WORD = r"[^\s\d_.,:;()\[\]\"'’“”«»/-]+\Z"
 _HAS_WORD = r"[^\W_]"
 _THAI = r"[\u0e00-\u0e7f]\Z"
@@ -78,7 +78,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     begin = end.end() if opening is None else opening.end()
     if text[begin : begin + 1].islower():
         return False
-    # closing quotes behind the mark: it is a sentence's, not an abbreviation's
+    # closing quotes after the mark: it ends a sentence, not an abbreviation
     if mark != "." or not text[end.start() + 1].isspace():
         return True
     # No word of the lists is longer, and lines may be long
@@ -98,7 +98,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
 
 
 def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list[str]] | None:
-    """Makes what splits a line into sentences, white space included, as `split_sentences` does."""
+    """Returns a sentence splitter that keeps white space, as `split_sentences` does."""
     if rule != "sentencex":
         return split_sentences if rule == "rule" else None
     try:
@@ -157,7 +157,7 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
 def _cut_long(
     pieces: Sequence[str], longest: int, count_tokens: TokenCounts, cut: Callable[[str], list[str]]
 ) -> list[str]:
-    """Replaces the pieces that are too long by what `cut` makes of them."""
+    """Replaces pieces that are too long by the result of `cut`."""
     result = []
     for piece, n_tokens in zip(pieces, count_tokens(pieces), strict=True):
         result += [piece] if n_tokens <= longest else cut(piece)
@@ -175,7 +175,7 @@ def _halves(text: str) -> list[str]:
     middle = len(text) // 2
     while middle > 0 and unicodedata.combining(text[middle]):
         middle -= 1
-    # Combining marks alone must get shorter, too, or splitting would never end
+    # A run of combining marks must also get shorter, or splitting would never end
     middle = middle or len(text) // 2
     return [text[:middle], text[middle:]] if middle else [text]
 

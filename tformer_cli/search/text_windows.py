@@ -1,9 +1,9 @@
-"""Texts in windows: what is read at once, what of it is new, and the sums of what was found.
+"""Texts in windows: tokens read at once, the new ones among them, and sums of their scores.
 
 A text is read in windows. With `<s>` before each, as the model was trained, a window of W positions
-predicts W tokens; without, all of its own but the first and the one behind it. The next window
-begins `stride` tokens later, and of it only what is new counts: each token but those of the first
-window has at least W - stride tokens before it. With a stride of W every token is read once.
+predicts W tokens; without it, all its tokens but the first, and the next one after it. The next
+window begins `stride` tokens later, and only its new tokens count: each token but those of the
+first window has at least W - stride tokens before it. With a stride of W every token is read once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 TextScorer = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[list[float]]]
-"""Computes log p of each token of targets, each behind its context."""
+"""Computes log p of each target token, given its context."""
 _WINDOWS_AT_ONCE = 256
 
 
@@ -46,16 +46,16 @@ class TextScores:
 
 
 class TextWindow(NamedTuple):
-    """Some tokens of a text: what is read, what is predicted, and how much of it is new."""
+    """Some tokens of a text: those read, those predicted, and how many are new."""
 
     text: int
     """Number of the text."""
     read: list[int]
     """Tokens that are read."""
     predicted: list[int]
-    """The token behind each."""
+    """The token after each."""
     n_new: int
-    """Of these, the last ones that no window before has predicted."""
+    """Number of new tokens at the end, which no earlier window predicted."""
 
     @property
     def context(self) -> list[int]:
@@ -69,7 +69,7 @@ class TextWindow(NamedTuple):
 
 
 def text_scores(log_probabilities: Sequence[Sequence[float]], n_bytes: int) -> TextScores:
-    """Sums up what `score_texts` has found of texts that have so many bytes."""
+    """Totals of `score_texts` over texts of n_bytes bytes."""
     n_tokens = sum(map(len, log_probabilities))
     total = -math.fsum(value for text in log_probabilities for value in text)
     return TextScores(
@@ -107,7 +107,7 @@ def scored_windows(
     stride: int,
     before_batch: Callable[[], None],
 ) -> list[list[float]]:
-    """Computes log p of tokens as `search.text_scoring.score_texts` does, by what is given."""
+    """Computes log p of tokens as `search.text_scoring.score_texts` does."""
     scored: list[list[float]] = [[] for _ in texts]
     windows = [
         chunk

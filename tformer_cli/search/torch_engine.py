@@ -31,7 +31,7 @@ class TorchEngine:
     """Searches in padded batches, with every rule and every demand."""
 
     device: torch.device | str
-    """Where the model is."""
+    """Device of the model."""
     precision: Precision = "float32"
     """"bfloat16" computes the products in it."""
     name: ClassVar[str] = "torch"

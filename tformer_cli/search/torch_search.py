@@ -87,7 +87,7 @@ class TorchSearch:
         lists: list[list[Hypothesis]],
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
-        """Adds what hypotheses attended to, by a forced pass; not those of several models."""
+        """Adds the attention of hypotheses, by a forced pass; not for ensembles."""
         if not (any(sentence.heads for sentence in sentences) and takes_targets(self._model)):
             return lists
         by_heads: dict[tuple[CrossHead, ...], list[tuple[int, int]]] = {}
@@ -174,7 +174,7 @@ class TorchSearch:
     def _products(self) -> AbstractContextManager[object]:
         """Computes every row of a float32 product by itself.
 
-        A model with its own products leaves torch's to attention: the small ones need the
+        A model with its own products uses torch's only for attention: these small products need the
         standard setting, and changing it takes longer than one of them.
         """
         if getattr(self._model, "output_product", None) is not None:
@@ -242,7 +242,7 @@ def search(
     # A beam of one finds the same with more to keep in order
     if is_plain and config.beam_size == 1 and not any(prefixes):
         return greedy_search(model, source, source_mask, config)
-    # Each group is a sentence to diverse beam search, and needs the rules of its own
+    # Diverse beam search treats each group as a sentence, which needs its own rules
     n_groups = 1 if config.sampling else config.diversity_groups
     processors = make_processors(
         config,

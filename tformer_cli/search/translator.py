@@ -52,8 +52,7 @@ LONGEST_PART = 128
 """Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
 is less: a translation needs room to be longer than its source."""
 MOST_TRIES = 20
-"""Times that a sample is drawn again because it holds something banned, and that combinations of
-sentences are made of which some are the same text."""
+"""Maximum number of redraws of a banned sample, and of combinations with equal texts."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
 LIKELY_WRONG = 0.5
 """Doubt from which a translation is at least as probably wrong as not."""
@@ -62,10 +61,10 @@ UNLIKELY_WORD = 0.2
 
 
 class Doubt(NamedTuple):
-    """How probably a translation is wrong, as `inspect.doubt.Doubter` says."""
+    """Probabilities that a translation is wrong, from `inspect.doubt.Doubter`."""
 
     probability: float
-    """That it is wrong: of several sentences that of the most doubtful one."""
+    """Probability that it is wrong; for several sentences, that of the most doubtful."""
     sentences: tuple[float, ...]
     """That of each part which was translated by itself; none of a blank line."""
     words: tuple[tuple[str, float], ...]
@@ -89,8 +88,10 @@ class TranslatedText:
     log_probability: float
     """Σ log p of its tokens and ends of sentence (summed over the parts of a split line)."""
     score: float
-    """`log_probability` after the length penalty. Of a split line: the sum of the parts' scores,
-    each times the share that it has in the score of the best."""
+    """`log_probability` after the length penalty.
+
+    For a split line: the sum of its parts' scores, each weighted as in the best translation.
+    """
     token_ids: tuple[int, ...]
     """Its tokens without special tokens."""
     is_finished: bool
@@ -103,7 +104,7 @@ class TranslatedText:
     """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
     engine can tell."""
     doubt: Doubt | None = field(default=None, compare=False)
-    """How probably it is wrong; None where nobody asked for it."""
+    """Probability that it is wrong; None unless requested."""
 
     def __str__(self) -> str:
         return self.text
@@ -148,7 +149,7 @@ class Translation(Several[TranslatedText]):
 
     @property
     def doubt(self) -> Doubt | None:
-        """How probably the best translation is wrong; None where nobody asked for it."""
+        """Probability that the best translation is wrong; None unless requested."""
         return self.hypotheses[0].doubt
 
     @property
@@ -177,7 +178,7 @@ class _Cut(NamedTuple):
     is_truncated: bool = False
     texts: tuple[str, ...] = ()
     blanks: tuple[str, ...] = ()
-    """White space behind each part but the last."""
+    """White space after each part but the last."""
     is_too_long: bool = False
     """True if a part is one because the model could not take more at once."""
     n_sentences: int = 1
@@ -194,14 +195,14 @@ class PreparedLine:
     demands: LineConstraints
     """Phrases that its translation is to hold and not to hold."""
     sentences: tuple[Sentence, ...]
-    """Its parts with what is asked of each; none of a blank line."""
+    """Its parts with the demands on each; none for a blank line."""
     cut: _Cut
-    """How it was divided into them."""
+    """The division into parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartOfLine(Sentence):
-    """A sentence of several, any of which may hold a phrase that their line requires."""
+    """A sentence of a split line; any of its sentences may hold a phrase that the line requires."""
 
     line: PreparedLine
     """The line with all of them as plain sentences."""
@@ -209,7 +210,7 @@ class PartOfLine(Sentence):
 
     @property
     def place(self) -> tuple[LineConstraints, tuple[str, ...], int]:
-        """Demands, texts and number: its result depends on them besides its own tokens."""
+        """Demands, texts and number: all that its result depends on, besides its tokens."""
         return self.line.demands, self.line.cut.texts, self.number
 
 
@@ -221,8 +222,8 @@ _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 class Translator:
     """Translates lines with one model.
 
-    In float32 on a CPU each line by itself, whatever is beside it. So on a GPU in plain greedy and
-    beam search, as far as its library of products treats all rows of a matrix alike.
+    In float32 on a CPU, a line's result does not depend on other lines. The same holds on a GPU in
+    plain greedy and beam search, if its matrix library treats all rows alike.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class Translator:
         return self._searcher.choice(self.config, self._undemanding)
 
     def check(self) -> None:
-        """Makes sure that an engine supports the settings, and the model; prepares none."""
+        """Checks that an engine supports the settings and the model; prepares none."""
         # A limit that not even the shortest line can keep is a mistake in the settings
         config = replace(self.config, max_length_ratio=MOST_TOKENS)  # longer lines may have more
         if conflict := length_conflict(1, config, self._model.max_positions):
@@ -283,13 +284,13 @@ class Translator:
         return self._shortlist is not None
 
     def of_sentences(self) -> Translator:
-        """Makes the same translator for lines that `sentences` has split."""
+        """Returns the same translator for lines that `sentences` has split."""
         other = copy(self)
         other._split_sentences = None
         return other
 
     def with_model(self, model: SearchedModel) -> Translator:
-        """Makes the same translator for another model of the same vocabulary."""
+        """Returns the same translator for another model with the same vocabulary."""
         other = copy(self)
         other._model = model
         # What engines have prepared belongs to the model before
@@ -297,7 +298,7 @@ class Translator:
         return other
 
     def with_languages(self, source: str | None, target: str | None) -> Translator:
-        """Makes the same translator for other languages of a model that has tokens for them."""
+        """Returns the same translator for other languages of a multilingual model."""
         other = copy(self)
         other._tokenizer = self._tokenizer.for_languages(source, target)
         return other
@@ -305,7 +306,7 @@ class Translator:
     def listening(
         self, heads: Sequence[CrossHead], is_needed: Callable[[str], bool] | None = None
     ) -> Translator:
-        """Makes the same translator, whose hypotheses also say what heads attended to.
+        """Returns the same translator, whose hypotheses also record the attention of heads.
 
         It may be needed for some lines only.
         """
@@ -314,7 +315,7 @@ class Translator:
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
-        """Makes a translator that searches otherwise, with the same engines."""
+        """Returns a translator with other search settings and the same engines."""
         other = copy(self)
         other.config = config
         other.check()
@@ -342,10 +343,10 @@ class Translator:
         demands: Sequence[LineConstraints] | None = None,
         seed: int | None = None,
     ) -> list[PreparedLine]:
-        """Divides lines into sentences in tokens, each with what is asked of its translation.
+        """Divides lines into tokenized sentences, each with the demands on its translation.
 
-        A `seed` takes the place of the translator's. Sentences of any lines may be searched
-        together, or one may be searched for all of its kind: nothing else decides what is found.
+        A `seed` replaces the translator's. Sentences of any lines may be searched together, and
+        equal ones only once: nothing else affects the result.
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
@@ -386,10 +387,10 @@ class Translator:
         ]
 
     def _trim_prefix(self, prefix: str) -> str:
-        """The part of a prefix that is put in tokens; none of one that has nothing to be seen.
+        """The part of a prefix to tokenize; none if it has no visible character.
 
-        The search writes the space before its next word itself; but in French, say, models learn to
-        go on behind the no-break space of a quotation mark.
+        The search itself writes the space before the next word; but in French, for example, models
+        learn to continue after the no-break space of a quotation mark.
         """
         text = "" if is_blank(prefix) else prefix.rstrip()
         is_special = prefix[-1:] > "\x7f" and prefix[-1] in self._tokenizer.target.characters
@@ -406,7 +407,7 @@ class Translator:
     def _check_lengths(
         self, cuts: Sequence[_Cut], prefixes: Sequence[Sequence[int]], first_index: int
     ) -> None:
-        """Refuses lines whose translation cannot keep all limits of its length."""
+        """Refuses lines whose translation cannot keep all length limits."""
         most = self._model.max_positions
         for number, (cut, prefix) in enumerate(zip(cuts, prefixes, strict=True), first_index + 1):
             for place, part in enumerate(cut.parts):
@@ -483,8 +484,8 @@ class Translator:
         ]
         if self.config.sampling:
             return self._spell_hypotheses(self._searcher.search(bound, self.config))
-        # All of the beam, so that the best is the same for every `n_best`; and what the free search
-        # knows besides its best may be better than what the other finds
+        # The whole beam, so that the best is the same for every `n_best`; and other hypotheses of
+        # the free search may be better than those of the constrained one
         whole_beam = replace(self.config, n_best=self.config.beam_size)
         constrained = self._spell_hypotheses(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
@@ -498,11 +499,11 @@ class Translator:
     def _with_required(
         self, line: PreparedLine, lists: Sequence[Sequence[SpelledHypothesis]]
     ) -> list[Sentence]:
-        """Gives the required phrases of a line to its sentences.
+        """Assigns the required phrases of a line to its sentences.
 
-        To the first whose translation holds it; else to those that hold its source in the glossary
-        or the first that holds the phrase itself, as names and numbers may; else to where it costs
-        least.
+        A phrase goes to the first sentence whose translation contains it; else to those that
+        contain its source in the glossary, or the first that contains the phrase itself, such as a
+        name or a number; else to where it costs least.
         """
         best = [hypotheses[0] for hypotheses in lists]
         joined = self._join_parts(best, [1.0] * len(best), line.cut.blanks).text
@@ -526,7 +527,7 @@ class Translator:
         return [constrain_sentence(number) for number in range(len(best))]
 
     def _cheapest(self, best: Sequence[SpelledHypothesis], bound: Sequence[Sentence]) -> int:
-        """Finds the part of a line whose search under constraints costs the line least."""
+        """Finds the part where satisfying the constraints costs the line least."""
         scores = []
         for number, hypotheses in enumerate(self._search_bound(bound)):
             parts = [
@@ -576,10 +577,10 @@ class Translator:
         return samples
 
     def _with_shortlist(self, sentence: Sentence, more: Iterable[int] = ()) -> Sentence:
-        """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
+        """Adds the tokens allowed in a translation: the shortlist's and required ones."""
         if self._shortlist is None:
             return sentence
-        # What a shortlist leaves out could otherwise never be said
+        # Otherwise tokens outside the shortlist could never be generated
         written = (*sentence.prefix, *more)
         return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, written))
 
@@ -624,7 +625,7 @@ class Translator:
     def _cut_lines(
         self, lines: Sequence[str], first_index: int, prefixes: Sequence[str]
     ) -> list[_Cut]:
-        """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
+        """Tokenizes lines, perhaps sentence by sentence, and cuts those that are too long."""
         longest = longest_source(self._model.max_positions)
         sentences = list(map(self._sentences, lines, prefixes))
         source = self._tokenizer.source
@@ -645,10 +646,10 @@ class Translator:
         return prepared
 
     def _sentences(self, line: str, prefix: str = "") -> list[tuple[str, str]]:
-        """The sentences of a line, each with the white space behind it; none of a blank line.
+        """The sentences of a line, each with the white space after it; none for a blank line.
 
-        A line stays whole if the prefix of its translation has several sentences: nothing says
-        which of the line's they translate.
+        A line stays whole if the prefix of its translation has several sentences, since the
+        sentences that they translate are unknown.
         """
         if is_blank(line):
             return []
@@ -823,11 +824,11 @@ class Translator:
         return tuple(translations.values())
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
-        """The factors of the parts' scores in the score of their line.
+        """The weights of the parts' scores in the score of their line.
 
-        They follow from the best hypothesis of each part, whose tokens `lengths` counts: its line
-        has the score log p / lp(T) of all its tokens. With the same factors for the others a line's
-        hypotheses are in the order of its parts', and the best is the same for every n-best.
+        They follow from the best hypothesis of each part, whose tokens `lengths` counts: the line's
+        score is log p / lp(T) over all its tokens. With the same weights for the others, a line's
+        hypotheses keep the order of its parts', and the best is the same for every n-best.
         """
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
@@ -835,9 +836,9 @@ class Translator:
     def _join_parts(
         self, spelled: Sequence[SpelledHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
-        """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
+        """Joins the hypotheses of a line's parts with the white space after them, usually a space.
 
-        Where the source has none between sentences, as in Chinese, the translation has a space.
+        Where the source has none between sentences, as in Chinese, the translation gets a space.
         """
         if len(spelled) == 1:  # nearly always, and nothing needs to be joined
             ((part, text),) = spelled
@@ -875,7 +876,7 @@ def _missing_prefix(text: str, prefix: str) -> list[str]:
 
 
 def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
-    """Lets the sentences of a line share its required phrases."""
+    """Distributes the required phrases of a line among its sentences."""
     if len(line.sentences) < 2 or not line.demands.required:
         return line
     parts = [
@@ -894,7 +895,7 @@ def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
 def _least_broken(
     sentence: Sentence, hypotheses: Iterable[SpelledHypothesis]
 ) -> list[SpelledHypothesis]:
-    """Keeps the hypotheses that break fewest constraints, the best first."""
+    """Keeps the hypotheses that violate the fewest constraints, the best first."""
     pairs = [(_n_broken(sentence, spelled), spelled) for spelled in hypotheses]
     least = min(n_broken for n_broken, _ in pairs)
     return sorted(
@@ -926,7 +927,7 @@ def _put_free_first(
 
 
 def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
-    """Makes one line of its sentences and the white space behind each."""
+    """Joins sentences and the white space after each into a line."""
     cuts = [(cut, blank) for cut, blank in prepared if cut.parts]
     blanks = chain.from_iterable((*cut.blanks, blank) for cut, blank in cuts)
     return _Cut(
@@ -947,7 +948,7 @@ def _unseen(source: str, seen_words: Container[str]) -> tuple[str, ...]:
 
 
 def line_key(seed: int, line: int, part: int) -> int:
-    """Returns the number that decides what is drawn for a part of a line."""
+    """Returns the seed of the samples for a part of a line."""
     # Not `hash`, which differs from process to process
     digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -54,14 +54,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """A batch of texts of which each of several processes makes the pairs that it computes."""
+    """A batch of texts; each process encodes only the pairs that it computes."""
 
     source_lengths: Lengths
     """(B) source tokens, `</s>` included if models read it."""
     target_lengths: Lengths
     """(B) tokens to be predicted."""
     make: Callable[[Indices], Batch]
-    """Makes the batch of these rows."""
+    """Builds the batch of these rows."""
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class PlannedBatch:
         target_bos: bool,
         target_eos: bool,
     ) -> "PlannedBatch":
-        """Plans what `collate` makes of (B) ids of both sides; a blank source has `</s>`."""
+        """Plans `collate`'s batch of (B) ids of both sides; a blank source is `</s>`."""
         sources = np.maximum(n_source + source_eos, 1)
         return cls(sources, n_target + target_bos + target_eos - 1, make)
 
@@ -108,7 +108,7 @@ def collate(
     target_eos: bool = True,
     ids_per_token: int = 1,
 ) -> Batch:
-    # a text for a language model that goes on has neither
+    # a language model's continuing text has neither
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _pad_rows([ended_source(ids, eos=source_eos) for ids in source_ids])

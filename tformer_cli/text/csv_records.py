@@ -1,7 +1,7 @@
-"""Tables of separated values in any dialect: the place of each cell, so that others stay as bytes.
+"""Tables of separated values in any dialect: the place of each cell, so that other bytes stay.
 
-The reader of the standard library gives values and not where they stood, so that quotes, blanks
-and line ends of cells that nobody changes would be lost.
+The reader of the standard library returns values without their places, so quotes, blanks and line
+ends of unchanged cells would be lost.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ DELIMITERS = ",;\t|"
 LOOKED_AT = 200
 """Records by which a dialect is recognized."""
 HEADER_RECORDS = 20
-"""Records of which one may have the names of the columns: titles may stand above it."""
+"""Records that may hold the column names: titles may come before them."""
 _NAMED_DELIMITER = re.compile(r"sep=(.)(?:\r\n|\n|\r)", re.IGNORECASE)
-"""First line by which Excel is told the delimiter."""
+"""First line that tells Excel the delimiter."""
 
 
 class Cell(NamedTuple):
@@ -32,14 +32,14 @@ class Cell(NamedTuple):
     end: int
     is_quoted: bool
     fault: Literal["", "open", "behind"]
-    """open: its quote does not end. behind: there is text behind its quote."""
+    """open: its quote does not end. behind: text follows its quote."""
     after: int
     """The start of the next cell, or record."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How cells are separated and quoted."""
+    """Separator and quoting of cells."""
 
     delimiter: str
     quote: str = '"'
@@ -91,7 +91,7 @@ class Dialect:
         return self.escapes and re.search(r"\\\w", raw) is not None
 
     def in_quotes(self, text: str) -> str:
-        """Writes text that stands in quotes."""
+        """Writes quoted text."""
         if self.escapes:
             return text.replace("\\", r"\\").replace(self.quote, "\\" + self.quote)
         return text.replace(self.quote, self.quote * 2)
@@ -142,8 +142,8 @@ def dialect_of(
 ) -> Dialect:
     """Recognizes the dialect in which most records have as many cells as the first.
 
-    It is one in which there are columns of some names, if there is one. Of equal ones it is that of
-    the delimiter that is named first.
+    A dialect with the named columns comes first, if there is one; among equals, the first delimiter
+    of the list wins.
     """
     start, named = start_of(text)
     dialects = [
@@ -176,7 +176,7 @@ def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int, int
             break  # each next one would be looked for until the end
     if dialect.quote == "'" and not n_quoted:
         return False, 0.0, 0, 0, False
-    # A quote behind a backslash may also end a cell: "C:\"
+    # A quote after a backslash may also end a cell: "C:\"
     d, q = re.escape(dialect.delimiter), re.escape(dialect.quote)
     has_escape = dialect.escapes and re.search(rf"\\{q}(?![{d}\r\n]|\Z)", text) is not None
     return n_columns > 1, n_good / max(n, 1), n_columns, n_quoted, has_escape

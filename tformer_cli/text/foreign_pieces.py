@@ -61,7 +61,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     @classmethod
     @abstractmethod
     def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
-        """Makes a tokenizer from the content of a file; None: it is damaged."""
+        """Builds a tokenizer from the content of a file; None if it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
@@ -70,7 +70,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     @abstractmethod
     def _entries(self) -> dict[str, Any]:
-        """Returns the entries of the file besides its version and kind."""
+        """Returns the entries of the file, apart from its version and kind."""
 
     @property
     def library_json(self) -> str:
@@ -83,7 +83,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         raise DataError(
-            f"the vocabulary of an imported {self.model_kind} takes no new tokens such as "
+            f"the vocabulary of an imported {self.model_kind} takes no new tokens, such as "
             f"{words[0]}; omit them"
         )
 
@@ -293,17 +293,17 @@ class LibraryTokenizer(ForeignPieceTokenizer):
 
 @contextmanager
 def _no_panic() -> Iterator[None]:
-    """Makes an error of a panic of the library, as of a pattern that backtracks without end."""
+    """Converts a panic of the library, such as endless backtracking, to an error."""
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"the model's tokenizer cannot cut a text ({reason})") from None
+        raise DataError(f"the model's tokenizer cannot tokenize a text ({reason})") from None
 
 
-# BERT's names of padding, the unknown word, and of what stands before and behind a text
+# BERT's names for padding, the unknown word, and the tokens before and after a text
 NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 PREFIX = "##"
 _LONGEST_WORD = 1 << 16

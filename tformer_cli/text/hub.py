@@ -172,7 +172,7 @@ def _open_local(path: Path, config: CorpusConfig) -> datasets.Dataset:
 
 
 def _split_of(saved: datasets.Dataset | datasets.DatasetDict, split: str) -> datasets.Dataset:
-    """A split, or a slice of one, of a saved dataset; one without splits goes by any name."""
+    """A split, or a slice of one, of a saved dataset; one without splits has every name."""
     if isinstance(saved, datasets.Dataset):
         saved = {_split_name(split): saved}
     lengths = {name: len(part) for name, part in saved.items()}

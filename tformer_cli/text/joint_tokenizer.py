@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8
-# Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
-# as a word has.
+# Piece for a gap: words of text are split at its brackets, and unlike a word it has no space before
+# it.
 MASK = "[MASK]"
 _LARGE = re.compile(r"[1-9][0-9]{6}")
 """Digits of an id that may be too large."""
@@ -81,7 +81,7 @@ class JointTokenizer(OneSidedTokenizer):
         # Once, and handed on: each takes a hundredth of the time that a cold line waits
         data, vocabulary = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
         algorithm, normalization = _kind_of(data, where)
-        # Exports have that of sources, which here is the source's only
+        # Exports use the normalization of sources, which here applies only to the source
         tokenizer.normalizer = _normalizer(algorithm, normalization)
         _check_vocabulary(tokenizer, vocabulary, algorithm, where)
         new_tokens = _new_tokens(data, vocabulary) if algorithm == "bpe" else {}
@@ -116,8 +116,8 @@ class JointTokenizer(OneSidedTokenizer):
         """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
         if self.algorithm != "bpe":
             raise DataError(
-                f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" and those '
-                "of imported models do; omit them"
+                f'a "{self.algorithm}" tokenizer takes no new tokens, only "bpe" and those of '
+                "imported models do; omit them"
             )
         data = json.loads(self.to_json())
         vocabulary = data["model"]["vocab"]
@@ -131,8 +131,8 @@ class JointTokenizer(OneSidedTokenizer):
     def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
         """Splits a text at its new tokens: where each part begins, the part, and its id.
 
-        A part stands behind a space as a text does, which the tokenizer adds; without more it is
-        the piece of a space.
+        As before a text, the tokenizer adds a space before a part; a part without more is the piece
+        of a space.
         """
         if self._new_pattern is None or not self._new_pattern.search(text):
             return [(0, text, None)]
@@ -228,7 +228,7 @@ class JointTokenizer(OneSidedTokenizer):
         if mask is None or len(parts) == 1:
             return super().encode_gaps(parts)
         clean = [without_surrogates(part) for part in parts]
-        # a letter that the text does not have stands in for gaps while it is cut
+        # a letter that does not occur in the text replaces gaps while it is tokenized
         known = set("".join(clean))
         letter = next(character for character in map(chr, _STAND_INS) if character not in known)
         text = letter.join(clean)
@@ -330,7 +330,7 @@ def _check_ids(text: str, where: str) -> None:
 
 
 def _piece_of(word: str) -> str:
-    """The piece of a word behind a space, written in byte characters."""
+    """The piece of a word after a space, written in byte characters."""
     return "".join(BYTE_CHARACTERS[byte] for byte in f" {without_surrogates(word)}".encode())
 
 
@@ -406,7 +406,7 @@ BY_WORDS: tuple["Algorithm", ...] = ("bpe", "unigram", "word")
 _NORMALIZATIONS: tuple[tuple["Normalization", bool], ...] = (
     ("nfc", False), ("none", False), ("nfc", True)
 )  # fmt: skip
-"""Those of files, and whether it is that of sources, as exports have it."""
+"""Normalization in files, and whether it is that of sources, as in exports."""
 UNKNOWN_PIECE = "<unk>"
 
 # GPT-2's (Radford et al. 2019, section 2.2), but marks stay with their letters. "<" is separated
@@ -441,7 +441,7 @@ def blank_tokenizer(
 def _normalizer(
     algorithm: "Algorithm", normalization: "Normalization", *, is_source: bool = False
 ) -> Any:  # noqa: ANN401 - of a library without types
-    """Makes what changes text before it is cut; that of sources does what `plain` does."""
+    """Returns the normalizer of text before tokenization; for sources it does what `plain` does."""
     parts: list[Any] = []
     if normalization == "nfc" and is_source:
         parts.append(normalizers.Replace(Regex(SPACES), " "))

@@ -36,8 +36,8 @@ class LabelSide(TokenizerSide):
             known = ", ".join(json.dumps(label, ensure_ascii=False) for label in self.names[:10])
             more = f" and {len(self.names) - 10} more" if len(self.names) > 10 else ""
             raise DataError(
-                f"data: {json.dumps(text.strip(), ensure_ascii=False)} is none of the labels "
-                f"{known}{more}, which the training data or task.labels have; correct the data"
+                f"data: {json.dumps(text.strip(), ensure_ascii=False)} is not one of the labels "
+                f"{known}{more} of the training data or task.labels; correct the data"
             )
         return number
 

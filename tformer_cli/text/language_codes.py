@@ -24,7 +24,7 @@ def label_of(code: str) -> str:
     """Returns the label (BCP 47) of a language that a model calls `fra_Latn`, `fr_XX` or `fr`."""
     main, *rest = code.replace("_", "-").split("-")
     short = _SHORT.get(main.lower())
-    # A script tells something of a language that has two of them; XX is no country
+    # A script matters for a language that has two; XX is not a country
     scripts = ("Hans", "Hant") if short == "zh" else ()
     kept = [
         part for part in rest if part != "XX" and (not short or len(part) != 4 or part in scripts)

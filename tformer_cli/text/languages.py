@@ -63,7 +63,7 @@ WORD = re.compile(r"[^\W\d_]+")
 MOST_LINES = 500
 # Words, or letters, that a side must have to be judged.
 FEWEST_UNITS = 30
-# Of a side's words or letters that must be of the language it should not be in.
+# Share of a side's words or letters that must be of the wrong language.
 LEAST_SHARE = 0.05
 
 
@@ -110,7 +110,7 @@ def scripts_of(language: str) -> frozenset[str]:
 
 @cache
 def telling_words(language: str, other: str) -> frozenset[str]:
-    """The commonest words of a language that are not among those of another one."""
+    """The most frequent words of a language that are not among those of another."""
     return _words(language) - _words(other)
 
 
@@ -178,6 +178,6 @@ def mostly_unseen(line: str, seen: Container[str]) -> tuple[str, ...]:
 
 
 def words_in(line: str) -> list[str]:
-    # Of ASCII both find the same words, and the longer takes as long to compile as a line to read
+    # For ASCII both find the same words, but compiling the longer takes as long as reading a line
     pattern = WORD if line.isascii() else re.compile(_WORDS)
     return pattern.findall(normalize("NFC", line))

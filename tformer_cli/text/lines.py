@@ -184,7 +184,7 @@ class LineCounts:
 
 
 def decode_line(line: bytes, counts: LineCounts) -> str:
-    r"""Turns one line of bytes, with or without its ``\n``, into text."""
+    r"""Decodes one line of bytes, with or without its ``\n``."""
     counts.lines += 1
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
@@ -324,7 +324,7 @@ def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
 
 
 def check_lines(lines: object, name: str = "lines") -> None:
-    """Checks that lines are several objects, each of which may be a string."""
+    """Checks that lines are several objects; each may be a string."""
     if isinstance(lines, str | bytes | bytearray):
         raise TypeError(f"{name}: is one {_kind(lines)}; give a list of str, a line each")
     if not isinstance(lines, Iterable):
@@ -391,7 +391,7 @@ class Prefetcher(Generic[Item]):
         return self._end or End()
 
     def stop(self) -> None:
-        """Lets the thread end at its next item, without waiting for it."""
+        """Stops the thread at its next item, without waiting for it."""
         self._is_closed.set()
 
     def close(self) -> None:

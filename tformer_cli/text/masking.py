@@ -75,7 +75,7 @@ def masking_of(tokenizer: Tokenizer) -> Masking:
     mask = tokenizer.source.mask_id
     if mask is None:
         raise DataError(
-            "tokenizer: has no token for gaps, which masked language models are trained with; "
-            "train it by the recipe, or start from a masked language model"
+            "tokenizer: has no token for gaps, which masked language models need; train it with "
+            "the recipe, or start from a masked language model"
         )
     return Masking(mask_id=mask, vocab_size=tokenizer.vocab_size)

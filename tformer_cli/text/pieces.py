@@ -44,7 +44,7 @@ class SubwordCodes:
         self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
         if lines[0].startswith(_VERSION):
             if lines[0].removeprefix(_VERSION).strip() != "0.2":
-                raise DataError(f"{where}: is of an unknown version; use codes of version 0.2")
+                raise DataError(f"{where}: is an unknown version of BPE codes; use version 0.2")
             del lines[0]
         self.ranks = _ranks(lines, where)
         self._cut: dict[str, tuple[str, ...]] = {}
@@ -165,7 +165,7 @@ class PieceSide(TokenizerSide):
 
 
 class PieceTokenizer(Tokenizer):
-    """The tokenizer of a foreign model whose texts come in words or pieces."""
+    """The tokenizer of a foreign model that reads texts already divided into words or pieces."""
 
     algorithm = "pieces"
     _source: PieceSide

@@ -35,7 +35,7 @@ class TokenizerStatistics:
     pieces: int = 0
     unknown: int = 0
     not_restored: int = 0
-    """Lines that `decode(encode(line))` does not give back."""
+    """Lines that `decode(encode(line))` changes."""
     vocab_size: int = 0
     used: set[int] = field(default_factory=set)
 
@@ -89,7 +89,7 @@ def decode_lines(
     first_line: int = 1,
     side: SideName = "source",
 ) -> list[str]:
-    """Turns lines of pieces, or of ids, back into text."""
+    """Decodes lines of pieces or ids into text."""
     # A line end among the pieces becomes a space, so that lines still correspond.
     read, decoder = _id_from_number if ids else _id_from_piece, tokenizer.side(side)
     encoded = []

@@ -17,7 +17,7 @@ from tformer_cli.files.regular_file import read_bounded, read_regular
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 MOST_PIECES = 1_000_000
-"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
+"""Limit of a vocabulary; training reserves memory for the requested size."""
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
@@ -25,8 +25,8 @@ Normalization = Literal["nfc", "none"]
 Span = tuple[int, int]
 """First character, and the one after the last."""
 VERSION = 1
-"""Of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
-# Of one with new tokens: versions of tformer that would cut them refuse it.
+"""Version in files of a tokenizer that Hugging Face `tokenizers` cannot read."""
+# Version with new tokens: versions of tformer that would split them refuse the file.
 VERSION_WITH_NEW_TOKENS = 2
 
 
@@ -37,7 +37,7 @@ def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
 
 
 def without_eos(ids: Sequence[int]) -> Sequence[int]:
-    """The ids of a sentence without `</s>` behind them; of sources it may not be there."""
+    """The ids of a sentence without the final `</s>`, which sources may lack."""
     return ids[:-1] if ids[-1:] and ids[-1] == EOS_ID else ids
 
 
@@ -45,7 +45,7 @@ def stored_new_tokens(data: Mapping[str, Any], where: str) -> list[str]:
     if data["tformer_tokenizer"] == VERSION:
         return []
     if data["tformer_tokenizer"] != VERSION_WITH_NEW_TOKENS:
-        raise DataError(f"{where}: is of another version of tformer; update tformer")
+        raise DataError(f"{where}: was written by another version of tformer; update tformer")
     words = data["new_tokens"]
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise ValueError
@@ -60,9 +60,9 @@ class TokenizerSide(ABC):
     end: tuple[int, ...] = ()
     """Ids that every sentence ends with."""
     mask: str = ""
-    """Piece that stands for a gap, which no text becomes by itself; empty: there is none."""
+    """Piece for a gap, which ordinary text never contains; empty: there is none."""
     ids_per_token: int = 1
-    """Ids that count as one token; of images those of a patch."""
+    """Ids that count as one token; for images, those of a patch."""
     ids_per_text: int = 0
     """Ids of every text, where all have as many; 0: they have not."""
 
@@ -87,11 +87,11 @@ class TokenizerSide(ABC):
 
     @property
     def mask_id(self) -> int | None:
-        """Id of the piece that stands for a gap, if there is one."""
+        """Id of the gap's piece, if there is one."""
         return self.id_of(self.mask) if self.mask else None
 
     def encode_gaps(self, parts: Sequence[str]) -> list[int]:
-        """The ids of a text with gaps, as `encode_batch` gives those of one without."""
+        """The ids of a text with gaps; see `encode_batch` for texts without."""
         mask = self.mask_id
         if mask is None and len(parts) > 1:
             raise DataError("this tokenizer has no token for gaps; name a masked language model")
@@ -208,13 +208,13 @@ class Tokenizer(ABC):
 
     @property
     def has_language_tokens(self) -> tuple[bool, bool]:
-        """Tells which texts get a token or a prompt of a language: the source's, the target's."""
+        """Returns which sides get a language token or prompt: source, target."""
         return False, False
 
     def encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of both sides of pairs; where targets stand at tokens of sources, one by one."""
+        """The ids of both sides of pairs; one by one where targets label source tokens."""
         return self.source.encode_batch(sources), self.target.encode_batch(targets)
 
     def side(self, name: SideName) -> TokenizerSide:
@@ -226,13 +226,13 @@ class Tokenizer(ABC):
             return self
         option = "--target-language" if source is None else "--source-language"
         raise UsageError(
-            f"{option}: this model has no tokens that name languages, it translates between two; "
+            f"{option}: this model translates between two languages and has no language tokens; "
             "omit it"
         )
 
     @abstractmethod
     def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":
-        """The tokenizer with more words that are one piece each, behind the other ids."""
+        """The tokenizer with additional words of one piece each, after the other ids."""
 
     def check_languages(self) -> None:
         """Checks that the languages that a multilingual model needs are set."""
@@ -270,7 +270,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """Reads a `tokenizer.json`, or the one in a model directory."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        # a file that is named may be a pipe, that of a model may not
+        # a file named by the user may be a pipe, a model's file may not
         read = read_regular if path.is_dir() else read_bounded
         text = read(file, MAX_FILE_BYTES).decode("utf-8")
     except UnicodeDecodeError:

@@ -63,8 +63,8 @@ def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Itera
     is_default = n_asked == TokenizerConfig.vocab_size
     if config.algorithm == "byte":
         if n_asked != n_pieces and not is_default:
-            yield f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}, whatever the text"
-    # Nobody asks for the default of characters, which are those of the text
+            yield f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}, for any text"
+    # The default is no request for characters, which come from the text
     elif n_pieces < n_asked and not (config.algorithm == "char" and is_default):
         yield (
             f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}: the text has no more; give "
@@ -73,7 +73,7 @@ def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Itera
 
 
 def _without_longest(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
-    """Passes lines on without words whose pairs of letters would take minutes to count."""
+    """Yields lines without words so long that counting their letter pairs would take minutes."""
     words = pre_tokenizers.Split(Regex(WORDS), "isolated")
     for line in lines:
         if 4 * len(line) <= LONGEST_WORD or len(line.encode()) <= LONGEST_WORD:
@@ -157,7 +157,7 @@ def _check_lines(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
 
 
 def _settle_scores(text: str, vocab_size: int) -> str:
-    """Makes the unigram trainer's result the same in every run, and as large as asked for."""
+    """Makes the unigram trainer's result reproducible, and of the requested size."""
     # It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and adds
     # tiny penalties to unseen bytes in that order: these all get the score of the rarest piece.
     data = json.loads(text)

@@ -42,7 +42,7 @@ class Vocabulary:
             raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
 
     def extend(self, words: Sequence[str]) -> "Vocabulary":
-        """The vocabulary with more words that are one piece each, behind the others."""
+        """The vocabulary with additional words of one piece each, after the others."""
         added = list(self.new_tokens)
         for word in words:
             is_there = self._mark + word in self.ids or word in self._named or word in added

@@ -1,7 +1,7 @@
-"""The settings of a recipe for a corpus, chosen by its size and by the limits of the run.
+"""The settings of a recipe for a corpus, chosen by its size and the limits of the run.
 
-Each choice comes with its reason. Numbers that were measured are those of recipes/README.md, on two
-processor cores; where nothing was measured, the reason names a paper or says so.
+Each choice comes with its reason. Measured numbers are those of recipes/README.md, on two processor
+cores; otherwise the reason names a paper or says that nothing was measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class CorpusSize:
     n_pairs: int
     """Pairs with text on both sides."""
     target_bytes: int
-    """Of the side that fills batches: the target, or the texts of labels."""
+    """Tokens of the side that fills batches: the target, or texts with labels."""
     n_labels: int = 0
     """Different labels; none: the pairs are translations."""
 
@@ -105,7 +105,7 @@ class Estimate:
 
 
 def given_limits(values: Mapping[str, Any]) -> Limits:
-    """Finds the limits among tables of a recipe; what is no limit is refused when it is read."""
+    """Finds the limits in a recipe's tables; other values are refused when the recipe is read."""
     training = values.get("training")
     keys = {"minutes": "max_minutes", "steps": "max_steps", "epochs": "max_epochs"}
     limits = {
@@ -128,7 +128,7 @@ def estimate(
 ) -> Estimate:
     """Chooses preset and batch, and estimates how far the limits let a run come.
 
-    A preset that the user has chosen is left; one whose speed is not known is none.
+    A preset chosen by the user stays; one of unknown speed is not estimated.
     """
     share = 1.0 if has_bfloat16 else FLOAT32_SHARE
     if preset not in SPEEDS:
@@ -145,7 +145,7 @@ def estimate(
     ends = [float(limits.epochs)] if limits.epochs else []
     if limits.steps:
         ends.append(limits.steps / per_epoch)
-    # A GPU's speed is unknown here, so that the usual passes stand for what its time allows
+    # A GPU's speed is unknown here, so the usual number of passes is assumed
     if limits.minutes and not on_gpu:
         ends.append(60 * limits.minutes * speed / max(1.0, size.target_tokens))
         if not limits.epochs:
@@ -198,7 +198,7 @@ def choose(
 def _classifier(
     size: CorpusSize, limits: Limits, reach: Estimate, *, fine_tunes: bool
 ) -> Iterator[Choice]:
-    """Chooses the settings of a classifier of texts, those of the recipe `trec`."""
+    """Chooses the settings of a text classifier: those of the recipe `trec`."""
     yield Choice(
         key="task.kind", value=HEADS["labels"], why=f"{size.n_labels} different lines are labels"
     )
@@ -210,12 +210,12 @@ def _classifier(
         vocabulary, why = _vocabulary(size)
         rate, optimizer = (2e-3, "muon"), "learns more than Adam from the same steps"
         yield Choice(key="tokenizer.vocab_size", value=min(vocabulary, 8000), why=why)
-        yield Choice(key="model.preset", value=reach.preset, why="nobody tried larger ones")
+        yield Choice(key="model.preset", value=reach.preset, why="larger ones are untested")
         yield Choice(key="model.n_encoder_layers", value=2)
         yield Choice(key="model.norm", value="pre", why="trains at higher learning rates")
-        yield Choice(key="model.dropout", value=0.3, why="words shall be learned, not texts")
+        yield Choice(key="model.dropout", value=0.3, why="learns words, not texts")
     yield Choice(key="training.optimizer", value=rate[1], why=optimizer)
-    yield Choice(key="training.learning_rate", value=rate[0], why="that of the recipe trec")
+    yield Choice(key="training.learning_rate", value=rate[0], why="from the recipe trec")
     if fine_tunes:
         yield Choice(key="training.weight_decay", value=0.01)
     yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch)
@@ -231,7 +231,7 @@ def _classifier(
 def expectation(
     size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bool, fine_tunes: bool
 ) -> str:
-    """Says how long the run will take, and what it may reach where that was measured."""
+    """Estimates the duration of the run and, where measured, its scores."""
     if size.n_labels:
         how = "from MiniLM, 82 from random weights" if fine_tunes else "so, and 96 % --from MiniLM"
         share = 96 if fine_tunes else 82
@@ -243,9 +243,9 @@ def expectation(
     if limits.minutes and (on_gpu or reach.minutes > NEARLY * limits.minutes):
         time = f"about {_duration(limits.minutes)} of training, the limit"
     elif on_gpu:
-        time = "no time known for this GPU"
+        time = "no time estimate for this GPU"
     else:
-        guess = "" if reach.preset in MEASURED else ", a guess: nobody measured this size"
+        guess = "" if reach.preset in MEASURED else ", a guess: this size is untested"
         time = f"about {_duration(reach.minutes)} of training on two cores{guess}"
     if fine_tunes:
         reached = "`tformer guide training`, What to expect, shows what more text teaches a model"
@@ -253,11 +253,11 @@ def expectation(
         reached = f"{size.n_pairs:,} pairs teach words, not a language: add text, or --from MODEL"
     elif reach.preset == "tiny" and 20_000 <= size.n_pairs <= 50_000 and reach.epochs >= 10:
         reached = (
-            "29,000 image descriptions (multi30k-en-de-muon) gave 38.3 to 39.9 BLEU so; other "
-            "text is easier or harder"
+            "29,000 image descriptions (multi30k-en-de-muon) gave 38.3 to 39.9 BLEU this way; "
+            "other text is easier or harder"
         )
     else:
-        reached = "BLEU is not known for such a text and time"
+        reached = "no BLEU estimate for this amount of text and time"
     return f"expect {time}; {reached}"
 
 
@@ -296,9 +296,9 @@ def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool, share: float) -> 
 def _why_preset(size: CorpusSize, reach: Estimate) -> str:
     largest = next(name for name, most in SIZES if size.n_pairs < most)
     if reach.preset != largest:
-        return f"{largest} would read too little text in the time"
+        return f"{largest} would see too little text in the time"
     if reach.preset == "tiny":
-        return "below 100,000 pairs tiny models are better and faster"
+        return "below 100,000 pairs, tiny models are better and faster"
     return "from 100,000 pairs on" if reach.preset == "small" else "from a million pairs on"
 
 
@@ -327,7 +327,7 @@ def _vocabulary(size: CorpusSize) -> tuple[int, str]:
 
 
 def _dropout(size: CorpusSize, reach: Estimate) -> tuple[float, str]:
-    """Dropout by the number of passes: what is read once or twice cannot be overfitted."""
+    """Dropout by the number of passes: text read only once or twice cannot be overfitted."""
     if size.n_pairs >= 1_000_000:
         return 0.1, "suits millions of pairs"
     passes = f"about {reach.epochs:.0f}" if reach.epochs >= FEWEST_EPOCHS else "few"
@@ -341,10 +341,10 @@ def _dropout(size: CorpusSize, reach: Estimate) -> tuple[float, str]:
 
 
 def _learning_rate(reach: Estimate) -> tuple[float, str]:
-    why = f"best of those tried for {_steps(reach)} of a {reach.preset} model"
+    why = f"best in tests of {_steps(reach)} with a {reach.preset} model"
     # The longer a run, the lower its best peak: high rates overfit in many passes
     if reach.preset not in MEASURED:
-        return 2e-3, f"that of small models: nobody measured a {reach.preset} model with Muon"
+        return 2e-3, f"from small models: untested with Muon on a {reach.preset} model"
     if reach.steps < 1000:
         return 8e-3, why
     if reach.preset == "tiny":

@@ -30,13 +30,13 @@ MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
 
 
 def check_files(recipe: Recipe) -> None:
-    """Makes sure that the files of all corpora are there, before any is read."""
+    """Checks that the files of all corpora exist, before reading any."""
     check_files_of("data.train", recipe.data.train, recipe.data)
     check_files_of("data.valid", recipe.data.valid, recipe.data)
 
 
 def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) -> None:
-    """Makes sure that the files of the corpora that stand at a recipe's key are there."""
+    """Checks that the files of the corpora under a recipe's key exist."""
     for corpus in corpora:
         for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
             path = Path(data.directory) / Path(name).expanduser()
@@ -100,9 +100,9 @@ def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
         tokenizer = read_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
         if not tokenizer.is_joint:
             raise RecipeError(
-                f"tokenizer.path: {recipe.tokenizer.path} has two vocabularies, which only a model "
-                "that starts from another may have (train --from MODEL); name a tokenizer with "
-                "one, or train it: tformer tokenize train"
+                f"tokenizer.path: {recipe.tokenizer.path} has two vocabularies, which only a "
+                "model that starts from another may have (train --from MODEL); name a tokenizer "
+                "with one vocabulary, or train one: tformer tokenize train"
             )
         if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
             raise RecipeError(
@@ -142,7 +142,7 @@ def encoded_corpora(
     weights = [corpus.weight for corpus in recipe.data.train]
     if not Mixture([len(c) for c in corpora], weights, recipe.training.seed).n_examples:
         raise DataError(
-            "data.train: the weights leave no sentence pair in an epoch; raise data.train.0.weight"
+            "data.train: its weights leave no sentence pair in an epoch; raise data.train.0.weight"
         )
     return corpora
 

@@ -46,7 +46,7 @@ DATA, CHOSEN = "data", "chosen.toml"
 """Names in a run directory: the sets that the text was split into, and the recipe chosen for it."""
 FIRST_LINE = "Chosen by tformer train from the size of the text and the limits of the run."
 FEWEST = 200
-"""Pairs of a text that leave something to learn from beside the held-out sets."""
+"""Fewest pairs that leave enough to train on after the held-out sets."""
 MOST_HELD_OUT, SHARE_HELD_OUT, LEAST_HELD_OUT = 1000, 1 / 25, 8
 MOST_LABELS, EXAMPLES_A_LABEL = 100, 10
 """Different lines of a side that are labels: at most as many, each of as many examples."""
@@ -103,7 +103,7 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     """Reads the files once, and checks that they are aligned, different and large enough."""
     inputs = [NamedPath(name="SOURCE", path=Path(file)) for file in files]
     if len(inputs) > 1 and is_same(*inputs):
-        raise UsageError(f"SOURCE, TARGET: {files[0]} is given twice; name one file a language")
+        raise UsageError(f"SOURCE, TARGET: {files[0]} is given twice; name one file per language")
     place = Output(name="--output", path=run / DATA, writes=Writes.DIRECTORY)
     check_outputs([place], inputs)
     given = given_data(files)
@@ -122,7 +122,8 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     if n_pairs < FEWEST:
         raise DataError(
             f"{names}: {count_of(n_pairs, 'pair')} with text on both sides leave nothing to hold "
-            f"out; give {FEWEST} or more, or fine-tune by a recipe: tformer recipes copy template"
+            f"out; give {FEWEST} or more, or fine-tune with a recipe: tformer recipes copy "
+            "template"
         )
     n_source, n_labels = (
         len(known) if 1 < len(known) <= min(MOST_LABELS, n_pairs // EXAMPLES_A_LABEL) else 0
@@ -158,7 +159,7 @@ def choose_recipe(
     has_bfloat16: bool = True,
     overridden: Sequence[str] = (),
 ) -> Chosen:
-    """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
+    """Chooses the recipe of runs in a directory, or finds the recipe of runs that have begun."""
     begun = None if fresh or not any(map(has_run, runs)) else _read_begun_recipe(own, run)
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
@@ -196,7 +197,7 @@ def check_place(run: Path) -> None:
     data = run / DATA
     replaceable_directory(data)
     check_output(data, SCHEMA)
-    # Only making one tells: the first user may write anywhere, but not into every file system
+    # Only creating a file tells: root may write anywhere, but not into every file system
     aside = aside_of(data)
     missing = [path for path in (aside, *aside.parents) if not path.exists()]
     try:
@@ -244,11 +245,11 @@ def _read_begun_recipe(own: OwnText, run: Path) -> str:
     """The recipe of a run that has begun on these files."""
     text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
     if not text:
-        raise UsageError(f"{run}: holds a run that was begun by a recipe; {advice}")
+        raise UsageError(f"{run}: holds a run that was started with a recipe; {advice}")
     # In their order: the languages exchanged are another translation
     header = [f"# {line}" for line in own.header]
     if [line for line in text.splitlines() if line in header] != header:
-        raise UsageError(f"{run}: the run was begun with other text than {own.files}; {advice}")
+        raise UsageError(f"{run}: the run was started with other text, not {own.files}; {advice}")
     return text
 
 
@@ -259,7 +260,7 @@ def _text_of(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:
-        # A directory, or what is too long or may not be read: nothing that was written here
+        # A directory, or a file that is too long or unreadable: not written here
         raise _another_file(path) from None
 
 
@@ -309,6 +310,6 @@ def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[Split
                 )
                 return report, near
     raise DataError(
-        f"{own.files}: nearly all sentences occur several times, so that none can be held out; "
-        "hold some out by hand and name them in a recipe: tformer recipes copy template"
+        f"{own.files}: nearly all sentences occur several times, so none can be held out; hold "
+        "some out by hand and name them in a recipe: tformer recipes copy template"
     )

@@ -176,18 +176,18 @@ def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
 def _encode(
     recipe: Recipe, tokenizer: Tokenizer, sample: Sequence[SentencePair]
 ) -> list[tuple[list[int], list[int]]]:
-    """The ids of both sides of each example; those of a stream are blocks."""
+    """The ids of both sides of each example; a stream's examples are blocks."""
     if recipe.data.text == "stream":
         stream = TextStream(tokenizer.target, recipe.data.max_length)
         blocks = [*stream.add(pair.target for pair in sample), stream.rest()]
         return [([], block) for block in blocks if block]
     sources, targets = [pair.source for pair in sample], [pair.target for pair in sample]
-    # Not side by side: the labels of words stand at the first tokens of these
+    # Not side by side: labels of words belong to the words' first tokens
     return list(zip(*tokenizer.encode_pairs(sources, targets), strict=True))
 
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
-    """The recipe's tokenizer if it names one, else one trained on the sample alone."""
+    """The recipe's tokenizer if it names one, else one trained only on the sample."""
     training = training_of(recipe)
     if recipe.tokenizer.path or not training.examples.are_texts:
         return make_tokenizer(recipe)
@@ -214,7 +214,7 @@ def profile_training(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> "StepProfile":
-    """Makes some steps on the recipe's data, as training would, and measures them."""
+    """Runs some steps on the recipe's data, as training would, and measures them."""
     # A plan does without all that trains
     from tformer_cli.train.train import prepare, settle_batches
     from tformer_cli.trainer.hardware import training_device

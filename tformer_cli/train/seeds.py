@@ -37,8 +37,9 @@ SCHEMA = "tformer.seeds/1"
 REPORT = "seeds.json"
 """The report, in the directory that holds the runs."""
 LEGEND = (
-    "Deviation: standard deviation over the seeds (n - 1). p: the chance of such a difference from "
-    "the first run if there were none, by paired bootstrap; * marks 0.05 and less."
+    "Deviation: standard deviation over the seeds (n - 1). p: probability of a difference from "
+    "the first run at least this large if the runs were equally good, by paired bootstrap; * "
+    "marks p ≤ 0.05."
 )
 
 
@@ -49,7 +50,7 @@ class Measure:
     name: str
     values: tuple[float, ...]
     p_values: tuple[float, ...] = ()
-    """Against the first run, whose own is 1; empty: only the scores are known."""
+    """p against the first run, whose own is 1; empty: only the scores are known."""
     signature: str = ""
 
     @property

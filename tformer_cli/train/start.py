@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.base import Model
 
-# Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored.
+# Keys of `[model]` that a recipe may give with `from`: they do not affect stored weights.
 FREE = ("dropout", "attention_dropout", "activation_dropout")
-# The same where the run puts a head of its own on an encoder.
+# The same where the run adds its own head to an encoder.
 FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
 # Beginnings of the names of weights that belong to a head.
 _HEAD_PREFIXES = ("output_", "pooler.", "transform.", "transform_norm.")
@@ -50,7 +50,7 @@ IMPORTED = "imported.json"
 # Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
 # The usual peak is made for random weights. At that rate Adam's first steps, each about as long as
 # the rate for every weight, carry trained weights out of their minimum, and what they knew has to
-# be learned again. Warm-up is then needed for Adam's moments alone, which β₂ = 0.98 settles in
+# be learned again. Warm-up is then needed only for Adam's moments, which β₂ = 0.98 settles in
 # hundreds of steps.
 PEAK_SHARE = 0.1
 # The same of the rate in a run that trains adapters: they start at nothing and the trained weights
@@ -72,7 +72,7 @@ class StartSettings:
     vocab_size: int
     weights_hash: str
     task: TaskKind = DEFAULT_KIND
-    """The kind of the model; of a run, that of the run."""
+    """The kind of the model or run."""
     labels: tuple[str, ...] = ()
     languages: Mapping[str, str] = field(default_factory=dict)
     """Its languages, the keys of `[data]`, as far as they are known."""
@@ -91,11 +91,10 @@ def completion(
 
 def check_start(recipe: Recipe) -> None:
     """Checks that a recipe which starts from a model was completed, and what it freezes."""
-    # A recipe with a teacher is not for training alone.
+    # A recipe with a teacher is not only for training.
     if recipe.is_distilled:
         raise RecipeError(
-            "distillation: a student is trained by `tformer distill RECIPE`; use that, or omit the "
-            "table"
+            "distillation: use `tformer distill RECIPE` to train a student, or omit the table"
         )
     frozen_names(recipe)
     if recipe.adapter.rank:
@@ -172,7 +171,7 @@ def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
 
 
 def _keep_start_of_zeros(matrix: "Tensor") -> None:
-    """Gives the row of `<s>` no gradient as long as it is zero."""
+    """Removes the gradient of the row of `<s>` as long as the row is zero."""
 
     # Marian's translations start from zeros; a model that learns another start can no longer be
     # exported to it. The row is looked at in every step, for weights may be loaded later.
@@ -196,7 +195,7 @@ def start_tokenizer(recipe: Recipe) -> Tokenizer:
 
 
 def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Model":
-    """Makes the model of a run with the weights that it begins with, on the CPU."""
+    """Builds the model of a run with its initial weights, on the CPU."""
     import torch
 
     from tformer_cli.model.encoder_only import model_of
@@ -215,7 +214,7 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
 
 
 def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ()) -> None:
-    """Gives a model the weights that its run starts from; new tokens get the mean of the others."""
+    """Loads the weights that a run starts from; new tokens get the mean of the others."""
     # A head of another kind, or of other labels, keeps the weights that it was made with.
     path = _directory(start.model)
     if hash_file(path / WEIGHTS) != start.weights_hash:
@@ -267,7 +266,7 @@ def _complete_values(
             raise StructureError(
                 "model.from",
                 f'{name} is {TASKS[settings.task].singular}, but task.kind is "{kind}"; name '
-                "another model, or a recipe for such a one",
+                "another model, or a recipe for that kind",
             )
     conflicts = _conflicts(tables, settings, name, free)
     yielding = [] if kept is None else [key for key in conflicts if key not in kept]
@@ -301,7 +300,7 @@ def _with_head(
     settings: StartSettings, task: Mapping[str, Any]
 ) -> tuple[StartSettings, tuple[str, ...]]:
     """Puts the head of a task on an encoder that has another one."""
-    # Returns the settings, and the keys of `[model]` that a recipe may give beside `from`.
+    # Returns the settings, and the keys of `[model]` that a recipe may give with `from`.
     kind: Any = task.get("kind")
     training = kind_named(kind).training if kind in METRICS else None  # the recipe is checked later
     head = None if training is None else training.head
@@ -354,7 +353,7 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
 
 
 def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSettings:
-    """Returns what a model is; the source's vocabulary grows by new tokens, as that of the run."""
+    """Returns a model's settings; new tokens enlarge the source's vocabulary, as in the run."""
     path = _directory(name, say)
     record = read_config(path)
     if record.weight_type == "int8":

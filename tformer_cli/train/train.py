@@ -293,8 +293,8 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 
 def _check_shared(run: Path, processes: Processes) -> None:
-    """Makes sure that all processes have the same run directory."""
-    # Else a run whose first machine leaves would begin again on another one.
+    """Checks that all processes have the same run directory."""
+    # Otherwise a run whose first machine leaves would start over on another one.
     name = processes.first(lambda: f".shared-{uuid.uuid4()}")
     file = run / name
     try:
@@ -305,7 +305,7 @@ def _check_shared(run: Path, processes: Processes) -> None:
             file.unlink(missing_ok=True)
     if is_missing:
         raise UsageError(
-            f"--nodes: {run} is not the same directory on all machines, which may come and go; "
+            f"--nodes: {run} must be the same directory on all machines if they may come and go; "
             "name one on a shared file system, or a fixed number of machines"
         )
 
@@ -319,7 +319,7 @@ def prepare(
     *,
     fresh: bool = False,
 ) -> Prepared:
-    """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
+    """Prepares a run; see `train`. Writes nothing into the run directory."""
     _check_memory(recipe, processes)
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
@@ -394,8 +394,8 @@ def _describe_run(
 def _check_memory(recipe: Recipe, processes: Processes) -> None:
     if recipe.model.memory and processes.world_size > 1:
         raise RecipeError(
-            "model.memory: its rows are those of one process, but there are "
-            f"{processes.world_size}; train with one"
+            f"model.memory: works only with one process, but there are {processes.world_size}; "
+            "train with one"
         )
 
 
@@ -407,14 +407,14 @@ def _same_fingerprints(
     # Batches are drawn by number: with other data the processes would train on other pairs
     if processes.first(lambda: fingerprints) != fingerprints:
         raise DataError(
-            f"data.train, data.valid: the corpora of process {processes.rank} differ from "
-            "those of the first one; bring the same data to every machine"
+            f"data.train, data.valid: the corpora of process {processes.rank} differ from those "
+            "of the first; copy the same data to every machine"
         )
     return fingerprints
 
 
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
-    """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
+    """Finds the token budget of a new run, or tries the recipe's on a GPU."""
     fixed_budget, trainer = recipe.training.tokens_per_batch, prepared.trainer
     if fixed_budget and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started
@@ -462,7 +462,7 @@ def _publish(
     step: int,
     scores: Mapping[str, float],
 ) -> None:
-    """Makes the run directory a model directory with these weights, adapters added to them."""
+    """Makes the run directory a model directory with these weights, adapters merged."""
     start = recipe.start
     if recipe.adapter.rank:
         base = start.model, start.weights_hash
@@ -535,7 +535,7 @@ def _run_tokenizer(
 
 
 def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
-    """Makes sure that a directory holds no model, or a run of this recipe."""
+    """Checks that a directory holds no model, or a run of this recipe."""
     if not has_run(run):
         if has_model(run):
             raise ArtifactError(f"{run}: holds a model but not a run; use another directory{more}")
@@ -554,7 +554,7 @@ def _list_keys(keys: Sequence[str]) -> str:
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
-    """Makes sure that the run can be begun or resumed; the state of one that has ended."""
+    """Checks that the run can start or resume; returns the state of a finished one."""
     check_recipe(recipe, run)
     checkpoints = Checkpoints(run)
     steps = checkpoints.steps()
@@ -564,7 +564,7 @@ def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
         return None
     if state is None or not state.is_finished:
         return None
-    # Its model would else be taken for that of the new data
+    # Otherwise its model would be taken for one of the new data
     complete = completed_recipe(recipe)
     sides = training_of(recipe).sides(read_tokenizer(run / TOKENIZER), complete.task.labels)
     keys = [cache_key(corpus, complete.data, sides) for corpus in complete.data.train]
@@ -597,8 +597,8 @@ def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> N
     keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
     if keys:
         raise RecipeError(
-            f"process {processes.rank} has another recipe than the first one: {_list_keys(keys)}; "
-            "bring the same recipe and options to every machine"
+            f"process {processes.rank} has another recipe than the first: {_list_keys(keys)}; "
+            "use the same recipe and options on every machine"
         )
     if first["fresh"] != fresh:
         raise UsageError(

@@ -27,10 +27,10 @@ def merged_weights(
 
 
 class MergedAdapters:
-    """A model in training whose adapters are parts of its matrices while that is entered.
+    """A model in training; while entered, its adapters are merged into its matrices.
 
-    Engines know weights by where they lie and how often they were written. So merged matrices are
-    kept and written again: new ones might lie where earlier ones did.
+    Engines identify weights by address and version. So merged matrices are kept and rewritten: new
+    ones could get an earlier address.
     """
 
     def __init__(self, model: Model) -> None:
@@ -62,12 +62,12 @@ class MergedAdapters:
 
 
 def add_low_ranks(model: Model, config: AdapterConfig) -> None:
-    """Gives a model adapters; its other weights are frozen."""
+    """Adds adapters to a model and freezes its other weights."""
     model.requires_grad_(requires_grad=False)
     for part in adapted_parts(model.config, config.targets):
         linear = model.get_submodule(part.module)
         if not isinstance(linear, Linear):
-            raise TypeError(f"{part.module} is no product of a layer")
+            raise TypeError(f"{part.module} is not a linear layer")
         if linear.low_ranks is None:
             linear.low_ranks = nn.ModuleDict()
         linear.low_ranks[part.name.rpartition(".")[2]] = LowRank(part, config)

@@ -1,8 +1,8 @@
 """Token budget of a batch, measured or tried before the first step.
 
-A GPU says by failing what does not fit, so the largest batches that the corpora can give are tried
-on it. A CPU's system would rather end the process, so there the bytes that a small batch keeps for
-its backward pass are counted, which grow with the tokens, and compared with what is free.
+A GPU raises an error if a batch does not fit, so the largest possible batches are tried on it. A
+CPU's system would kill the process instead, so there the bytes that a small batch keeps for its
+backward pass, which grow with the tokens, are compared with the free memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +27,9 @@ from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.resuming.state import generator_tensors, restore_generators
 
 GPU_SHARE = 0.9
-"""Of the largest budget that fits; batches of changing shapes leave gaps in memory."""
+"""Share of the largest budget that fits; batches of changing shapes fragment memory."""
 CPU_SHARE = 0.4
-"""Of free memory: freed pages are kept, and have been seen to more than double what is in use."""
+"""Share of free memory: kept freed pages have been seen to more than double the memory in use."""
 TOKEN = 4
 _BLOCK = 1 << 18
 
@@ -49,7 +49,7 @@ class PairLengths:
 
     @classmethod
     def of(cls, corpora: Sequence[EncodedCorpus]) -> "PairLengths":
-        """Measures corpora, at least one of which holds pairs, a block of each at a time."""
+        """Measures corpora block by block; at least one must hold pairs."""
         longest, total = np.zeros(2, np.int64), np.zeros(2, np.int64)
         shortest, least = [], np.full(2, np.iinfo(np.int64).max)
         for corpus in corpora:
@@ -70,7 +70,7 @@ class PairLengths:
 
     def extremes(self, budget: int) -> Iterator[tuple[int, int, int]]:
         """Yields (B, S, T) of batches that need the most memory within a budget."""
-        # Those of the longest pairs, those that are full on both sides, those of the most pairs.
+        # Batches of the longest pairs, batches full on both sides, and batches of the most pairs.
         both = min(self.source, self.target)
         for length in (None, both, self.shortest):
             # A label is one token, however long the texts of its batch are

@@ -41,7 +41,7 @@ class PublishedAverage:
 class BestModelPublisher:
     """Validates a run's model and publishes the best and the final one.
 
-    The first of several processes does it; the others wait and are told the result.
+    The first of several processes does it; the others wait for the result.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class BestModelPublisher:
     def publish_average(
         self, saver: RunSaver, state: TrainingState, stop: StopRequest
     ) -> PublishedAverage | None:
-        """Makes the final model where it is an average; repeating it is safe."""
+        """Writes the final model where it is an average; safe to repeat."""
         # Late in a run the weights of neighboring checkpoints differ by noise, and their mean is
-        # better than any of them. In a short run whose learning rate has fallen to 0 they differ by
-        # what was learned in between, and the last may be the best: so the average has to score as
-        # well as the best checkpoint to take its place.
-        # Returns what went into it; None if a stop was asked for meanwhile.
+        # better than any of them. In a short run whose learning rate has fallen to 0, they differ
+        # by what the model learned in between, and the last may be the best: so the average
+        # replaces the best checkpoint only if it scores as well. Returns the averaged steps; None
+        # if a stop was requested meanwhile.
         values = self._processes.first(partial(self._average, saver, state, stop))
         if values is None:
             return None

@@ -41,7 +41,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         if self.kind not in METRICS:
-            raise ValueError(f'kind: there is no training for "{self.kind}"')
+            raise ValueError(f'kind: "{self.kind}" cannot be trained')
         if self.labels and not TASKS[self.kind].has_labels:
             *others, last = (f'"{kind}"' for kind, row in TASKS.items() if row.has_labels)
             names = f"{', '.join(others)} and {last}"
@@ -174,8 +174,8 @@ class TrainingConfig:
     def _check_batch_growth(self) -> None:
         if self.batch_growth and not self.has_limit:
             raise ValueError(
-                "batch_growth: needs the run's end; give max_steps, max_epochs, max_tokens or "
-                "max_minutes"
+                "batch_growth: needs to know where the run ends; give max_steps, max_epochs, "
+                "max_tokens or max_minutes"
             )
         before = 0.0
         for share, factor in self.batch_growth:

@@ -20,7 +20,7 @@ _WEIGHT = Limits(f"0 to {LARGEST_WEIGHT:g}", lambda value: 0.0 <= value <= LARGE
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationConfig:
-    """Teachers, their translations, and what is made of the student."""
+    """Teachers, their translations, and the student's training data."""
 
     teachers: tuple[str, ...] = ()
     """Model directories, or foreign models, that translate the source side of `data.train`;
@@ -81,9 +81,9 @@ class DistillationConfig:
                 f"is {self.teacher_n_best}"
             )
         if self.teachers and self.translations:
-            raise ValueError("translations: are made by teachers; omit one of the two")
+            raise ValueError("translations: teachers make them; omit one of the two")
         if self.teachers and self.test_translations:
-            raise ValueError("test_translations: are made by teachers; omit one of the two")
+            raise ValueError("test_translations: teachers make them; omit one of the two")
         if self.monolingual and not self.teachers:
             raise ValueError("monolingual: needs teachers, which translate it; name one")
         if bool(self.back_translation) != bool(self.reverse_model):

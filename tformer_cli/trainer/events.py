@@ -96,8 +96,7 @@ class ValidationReport:
     sample_reference: str
     """… and its reference."""
     weights: str = "current"
-    """"current", those of the step or their moving average; or "average" of checkpoints, at the end
-    of the run."""
+    """"current" (the step's, or their moving average) or "average" (of checkpoints, at the end)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,7 @@ class RunEnded:
     seconds: float
     """Seconds since the start of the run, interruptions excluded."""
     averaged_steps: tuple[int, ...]
-    """Checkpoints whose weights were averaged; empty where none were."""
+    """Steps of the averaged checkpoints; empty if none were averaged."""
     better_step: int = 0
     """The checkpoint that is the final model because it scores better than the average; 0: none."""
     damaged: tuple[str, ...] = ()
@@ -166,4 +165,4 @@ class TrainingObserver(Protocol):
     """Whoever follows a run."""
 
     def notify(self, event: TrainingEvent) -> None:
-        """Takes notice of an event; a slow observer slows the run."""
+        """Receives an event; a slow observer slows the run."""

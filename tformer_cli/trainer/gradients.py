@@ -23,7 +23,7 @@ _ROOM = 1e-6
 
 
 class BackwardPasses:
-    """The backward passes of a single process; `data_parallel` has those of several."""
+    """The backward passes of a single process; see `data_parallel` for several."""
 
     def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
         loss = compute()
@@ -31,10 +31,10 @@ class BackwardPasses:
         return loss
 
     def add_nothing(self) -> None:
-        """Takes part in a step of which this process has no batches."""
+        """Takes part in a step without batches for this process."""
 
     def start_again(self) -> None:
-        """Prepares to compute a step anew whose passes did not fit in memory."""
+        """Prepares to recompute a step whose passes did not fit in memory."""
 
 
 ALONE = BackwardPasses()
@@ -54,7 +54,7 @@ def add_gradients(
 ) -> None:
     """Adds the gradient of the mean loss per target token of a step over all of its batches."""
     if n_target_tokens is None:
-        # Other processes have batches of the step only where the caller says so
+        # Other processes have batches of the step only if the caller says so
         n_target_tokens = sum(batch.n_target_tokens for batch in batches)
     for number, batch in enumerate(batches, start=1):
         compute = partial(
@@ -82,8 +82,8 @@ def batch_loss(
     memory: SegmentMemory | None = None,
 ) -> Loss:
     """Computes the loss of a batch, summed over its target tokens."""
-    # For R-Drop the batch goes through the model twice, as one of twice as many sentences. With a
-    # memory its rows go on from those of the batch before, without R-Drop.
+    # For R-Drop the model reads the batch twice, as one with twice as many sentences. With a
+    # memory, rows continue those of the previous batch, without R-Drop.
     device = next(model.parameters()).device
     targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
     with autocast(device, precision):
@@ -136,7 +136,7 @@ def _target_hidden(
         moved = _move(target_input, device)
         hidden = model.target_hidden(_move(source, device), source_mask, moved)
     # (B, T, D) -> (N, D): the vocabulary is compared only with tokens, not with padding. Where
-    # targets stand at tokens of the source, its states go on behind the last target.
+    # targets label source tokens, states continue after the last target.
     return hidden[:, : output.shape[1]].flatten(0, 1).index_select(0, positions)
 
 

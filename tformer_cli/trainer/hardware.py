@@ -13,7 +13,7 @@ from tformer_cli.trainer.processes.launch import Launch
 
 
 def training_device(name: str, launch: Launch) -> torch.device:
-    """Finds the device of this process; each of several processes has a GPU of its own."""
+    """Finds the device of this process; each process has its own GPU."""
     try:
         device = resolve_device(name)
         if launch.world_size > 1 and device.type == "cuda":
@@ -28,7 +28,7 @@ def training_device(name: str, launch: Launch) -> torch.device:
 
 
 def use_kernels(model: Model, *, compiles: bool = False) -> list[str]:
-    """Lets a model on the CPU train by the compiled kernels, where there are any."""
+    """Makes a model on the CPU train with the compiled kernels, if available."""
     if next(model.parameters()).device.type != "cpu":
         if compiles:
             compile_layers(model)
@@ -41,7 +41,7 @@ def use_kernels(model: Model, *, compiles: bool = False) -> list[str]:
 
 
 def _refusal(model: Model) -> str | None:
-    """Lets a model train by the kernels, or gives the reason why it does not."""
+    """Makes a model train with the kernels; returns the reason if it cannot."""
     if not has_fast():
         return "tformer_cli/fast is missing"
     from tformer_cli.fast.native.library import KernelsUnavailable, load_library
@@ -56,7 +56,7 @@ def _refusal(model: Model) -> str | None:
 
 def _own_gpu(name: str, launch: Launch) -> torch.device:
     if name not in ("auto", "cuda"):
-        raise ValueError(f'"{name}" is one GPU for {launch.world_size} processes; use cuda')
+        raise ValueError(f'"{name}" is a single GPU for {launch.world_size} processes; use cuda')
     n_gpus = torch.cuda.device_count()
     if launch.local_world_size > n_gpus:
         raise ValueError(
@@ -68,8 +68,8 @@ def _own_gpu(name: str, launch: Launch) -> torch.device:
 
 def compile_layers(model: Model) -> None:
     """Lets torch compile the layers of all stacks for training, for batches of all shapes."""
-    # Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
-    # whoever listens to a layer continue as before.
+    # Layer by layer: they are alike, so each kind is compiled once. Single decoder steps and taps
+    # on a layer work as before.
     for layer in _layers(model):
         layer.compile(dynamic=True)
     # Products in float32 are exact here, so that runs can be compared; its advice is TF32
@@ -77,7 +77,7 @@ def compile_layers(model: Model) -> None:
 
 
 def disable_compiling(model: Model) -> AbstractContextManager[object]:
-    """Makes the context in which compiled layers compute as others do."""
+    """Returns the context in which compiled layers compute as others do."""
     # Without gradients they would be compiled once more, for a few passes.
     if all(layer._compiled_call_impl is None for layer in _layers(model)):
         return nullcontext()  # and torch's compiler is not imported

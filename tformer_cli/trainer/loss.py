@@ -55,8 +55,10 @@ class Loss(NamedTuple):
     """Minimized loss: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows. Reports add H(q)
     a token: the cross-entropy with label smoothing of torch, fairseq and Marian."""
     negative_log_likelihood: Tensor
-    """-Σ ln p(token), without smoothing and without gradient; perplexity is exp of its mean. Of two
-    passes it is the mean."""
+    """-Σ ln p(token), without smoothing or gradient; perplexity is exp of its mean.
+
+    With R-Drop, the mean of both passes.
+    """
 
 
 def smoothing_entropy(label_smoothing: float, vocab_size: int) -> float:
@@ -88,7 +90,7 @@ def projected_loss(
     operations: Operations | None = None,
     bias: Tensor | None = None,
 ) -> Loss:
-    """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ + bias)), with R-Drop's term if it is asked for.
+    """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ + bias)), with R-Drop's term if enabled.
 
     The constant H(q) changes no gradient, but makes 0 the best possible value (Szegedy et al. 2016,
     section 7; Vaswani et al. 2017, section 5.4).
@@ -117,7 +119,7 @@ def projected_loss(
 
 @dataclass
 class _Gradients:
-    """Of the summed loss, collected chunk by chunk."""
+    """Gradients of the summed loss, collected chunk by chunk."""
 
     hidden: Tensor
     """(N, D)."""
@@ -132,7 +134,7 @@ class _Gradients:
         return cls(torch.empty_like(hidden), torch.zeros_like(matrix), own_bias)
 
     def add(self, rows: slice, by_logits: Tensor, hidden: Tensor, matrix: Tensor) -> None:
-        """Adds those of a chunk of n rows: their gradients by logits (n, V) and states (n, D)."""
+        """Adds those of a chunk of n rows, given its logits' (n, V) and its states (n, D)."""
         self.hidden[rows] = by_logits @ matrix
         if by_logits.dtype == self.matrix.dtype:
             self.matrix.addmm_(by_logits.t(), hidden)
@@ -144,7 +146,7 @@ class _Gradients:
     def smooth(
         self, label_smoothing: float, uniform: "_Uniform", sum_hidden: Tensor, n: int
     ) -> None:
-        """Takes away smoothing's even share of n tokens, whose hidden states have the sum (D)."""
+        """Subtracts smoothing's uniform share of n tokens with hidden states of sum (D)."""
         self.hidden[:n] -= label_smoothing * uniform.row
         if uniform.share is None:
             self.matrix -= (label_smoothing / len(self.matrix)) * sum_hidden

@@ -1,6 +1,6 @@
-"""Memory: batches that do not fit, computed in parts; what is free; what is free but kept.
+"""Memory: batches that do not fit, computed in parts; free memory; freed but kept pages.
 
-What is kept is given back now and then, so that a long training does not grow.
+Kept pages are released now and then, so that a long training does not grow.
 
 Freed pages are kept for the next tensors (`runtime.prepare_cpu`). But batches differ a little
 in size, so that one step's holes do not quite fit the next step's tensors, and the heap grows to
@@ -173,7 +173,7 @@ _STATISTICS = Path("/proc/self/statm")
 
 
 class FreedPages:
-    """Gives freed memory back to the system, on Linux with glibc; elsewhere it does nothing."""
+    """Returns freed memory to the system, on Linux with glibc; elsewhere does nothing."""
 
     def __init__(self) -> None:
         self._trim = None
@@ -186,7 +186,7 @@ class FreedPages:
         self._not_before = 0.0
 
     def after_step(self) -> bool:
-        """Looks at the size of the process after a step; returns whether memory was given back."""
+        """Checks the size of the process after a step; returns whether memory was released."""
         if self._trim is None:
             return False
         size = resident_pages()

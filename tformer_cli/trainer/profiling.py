@@ -84,10 +84,10 @@ class StepProfile:
         limit = self.product_rate
         if not limit:
             return
-        yield f"measured limit of the hardware: {limit / 1e9:,.0f} GFLOP/s in the model's products"
+        yield f"measured hardware limit: {limit / 1e9:,.0f} GFLOP/s in the model's matrix products"
         for what, rate in (
             ("the whole step", self.rate),
-            ("matrix products and attention alone", self.rate_of_products),
+            ("only matrix products and attention", self.rate_of_products),
         ):
             if rate:
                 yield f"{what}: {rate / 1e9:,.0f} GFLOP/s, {rate / limit:.0%} of the limit"
@@ -169,7 +169,7 @@ def _largest_first(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
-    """Describes what an operator is for, by its name or that of the nearest caller that tells."""
+    """Describes the purpose of an operator, by its name or that of the nearest known caller."""
     # All that the optimizer calls is the optimizer's, also Muon's products.
     caller = event
     while caller is not None:

@@ -30,7 +30,7 @@ class Diverged(Exception):  # noqa: N818 - it sends a run back, and is an error 
 
 @dataclass(kw_only=True)
 class LossHistory:
-    """Mean losses of a run, by which a divergence is told from noise; all of it JSON.
+    """Mean losses of a run, to distinguish divergence from noise; all of it JSON.
 
     Means over at least `JUDGED_STEPS` steps are compared with the best of the last `REMEMBERED`.
     With b the best and u the loss of a model that gives every token the same chance, a mean above
@@ -49,7 +49,7 @@ class LossHistory:
     """Step of the last judged mean."""
 
     def add(self, step: int, loss: float, n_target_tokens: int, uniform_loss: float) -> None:
-        """Takes in the sums since the last call."""
+        """Adds the sums since the last call."""
         self.loss += loss
         self.n_target_tokens += n_target_tokens
         if step - self.since < JUDGED_STEPS:

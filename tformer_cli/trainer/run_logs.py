@@ -1,8 +1,8 @@
 """Logs of a run: `metrics.jsonl` and, by tensorboardX (an extra), TensorBoard's events.
 
-tensorboardX writes the same files as torch's own writer, but needs protobuf alone, where that one
-needs all of TensorBoard, its server included. Its `SummaryWriter` writes in a thread: when a full
-disk ends that, the training waits for it for ever. So events are written here, one by one.
+tensorboardX writes the same files as torch's own writer, but needs only protobuf, instead of all of
+TensorBoard with its server. Its `SummaryWriter` writes in a thread: when a full disk ends that, the
+training waits for it for ever. So events are written here, one by one.
 """
 
 import json
@@ -59,7 +59,7 @@ class MetricsLog:
     def _cut(
         self, step: int, validated: Container[float], rollbacks: Sequence[RolledBack] | None
     ) -> None:
-        """Keeps the lines of what is done at a step and of these rollbacks (None: of all)."""
+        """Keeps the lines up to a step and those of these rollbacks (None: of all)."""
         text = read_log(self._path)
         kept = b"".join(
             line + b"\n" for line in text.split(b"\n") if _is_done(line, step, validated, rollbacks)

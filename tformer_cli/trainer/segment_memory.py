@@ -1,4 +1,4 @@
-"""Memory of the segments before, while a language model trains on a text that goes on."""
+"""Memory of earlier segments, while a language model trains on a continuing text."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,7 @@ _LAYER, _POSITION = "memory.layer.", "memory.position"
 class SegmentMemory:
     """States of the tokens before the next batch, for each layer (B, M, D), without gradients.
 
-    They are of the weights that read them: so a checkpoint holds them, for nothing else would bring
-    them back.
+    They depend on the weights at that time, so a checkpoint must store them.
     """
 
     def __init__(self) -> None:
@@ -28,7 +27,7 @@ class SegmentMemory:
         self.states = []
 
     def read(self, model: Transformer, tokens: Tensor) -> Tensor:
-        """Reads the next segment (B, T) of each row; none stands before a text's `<s>`.
+        """Reads the next segment (B, T) of each row; nothing comes before a text's `<s>`.
 
         Returns the last hidden states (B, T, D), on the model's device.
         """
@@ -40,14 +39,14 @@ class SegmentMemory:
         return hidden
 
     def tensors(self, position: LoaderPosition) -> dict[str, Tensor]:
-        """Names what is remembered, and the place in the data that it is of, for a checkpoint."""
+        """Names the memory's tensors and their place in the data, for a checkpoint."""
         named = {f"{_LAYER}{layer}": states for layer, states in enumerate(self.states)}
         return {**named, _POSITION: torch.tensor([position.epoch, position.batch])}
 
     def restore(self, tensors: Mapping[str, Tensor], position: LoaderPosition) -> None:
-        """Takes up what `tensors` named."""
-        # Nothing is remembered where it was of another place in the data, as after a rollback,
-        # which goes on behind the batches that led astray.
+        """Restores what `tensors` named."""
+        # The memory is dropped if it belongs to another place in the data, as after a rollback,
+        # which continues after the batches that diverged.
         self.clear()
         if tensors[_POSITION].tolist() == [position.epoch, position.batch]:
             n_layers = sum(name.startswith(_LAYER) for name in tensors)

@@ -13,7 +13,7 @@ from tformer_cli.runtime import is_out_of_memory, training_products
 from tformer_cli.trainer.events import PaceMeasured
 
 _SHARE_OF_TIME = 0.002
-"""Of the run's time that measuring between its steps may take."""
+"""Share of the run's time for measurements between its steps."""
 
 
 class HardwareLimit:
@@ -118,7 +118,7 @@ _REPEATS = {"cuda": 20}
 """A GPU is asked for this many products at once, for waiting takes longer than one product."""
 
 Shape = tuple[int, int]
-"""Of a weight matrix: (out, in)."""
+"""Shape of a weight matrix: (out, in)."""
 
 
 class ProductProbe:
@@ -254,6 +254,6 @@ def training_flops_per_token(
 ) -> float:
     """Counts the operations of a training step per target token: three times the forward pass."""
     # The backward pass has two products, one for the gradient of the weights and one for that of
-    # the inputs, where the forward pass has one (Kaplan et al. 2020, section 2.1).
+    # the inputs; the forward pass has one (Kaplan et al. 2020, section 2.1).
     flops = forward_flops(config, vocab_size, source_length, target_length)
     return 3.0 * flops / target_length

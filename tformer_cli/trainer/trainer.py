@@ -113,7 +113,7 @@ class Trainer:
         self._saving_seconds = 0.0
 
     def resume(self, names: Sequence[str] = ()) -> list[str]:
-        """Goes back to the newest sound checkpoint, if there is one."""
+        """Goes back to the newest intact checkpoint, if there is one."""
         values = self.processes.first(partial(self._restore, names))
         self.state = TrainingState.from_json(values["state"])
         self.processes.broadcast_state(self.model, self.optimizer)
@@ -128,9 +128,9 @@ class Trainer:
         return {"state": state.to_json(), "note": note}
 
     def fit_batches(self, lengths: PairLengths) -> int:
-        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU."""
-        # The first process decides for all: a budget is that of a whole step, whatever their
-        # number.
+        """Finds the tokens per batch of a new run, or tries the recipe's on a GPU."""
+        # The first process decides for all: the budget is for a whole step, for any number of
+        # processes.
         self.state.tokens_per_batch = self.processes.first(
             lambda: settle_tokens_per_batch(self.model, self.config, lengths, self.precision)
         )
@@ -160,13 +160,13 @@ class Trainer:
                 diverged = cause
             finally:
                 self.close_batches()
-            # A loader reads ahead, so it is opened anew where the run goes on
+            # A loader reads ahead, so it is reopened where the run continues
             self._go_back(diverged)
             batches = self.open_batches()
         self._finish(stop)
 
     def _go_back(self, cause: Diverged) -> None:
-        """Takes up the last good checkpoint, behind the batches that led astray."""
+        """Restores the last good checkpoint and continues after the batches that diverged."""
         self._tick()
         self.optimizer.zero_grad()
         values = self.processes.first(partial(self._rolled_back, cause))
@@ -236,8 +236,8 @@ class Trainer:
             self.processes.first(lambda: None)  # the others end after it has saved
             step = self.state.step
             raise Interrupted(
-                f"stopped at step {step} ({self.saver.checkpoints.path(step)}); the same "
-                "command resumes there",
+                f"stopped at step {step} ({self.saver.checkpoints.path(step)}); run the same "
+                "command again to resume",
                 stop_number,
             )
 
@@ -265,7 +265,7 @@ class Trainer:
             self.config, self.state.step, done, self.model.config.d_model, self.state.seconds
         )
         set_learning_rate(self.optimizer, self._learning_rate)
-        # The whole step's batches, the same in every process: so are tokens and limits
+        # The whole step's batches: tokens and limits are the same in every process
         group = self._next_batches(batches, batches_per_step(self.config, done))
         n_target_tokens = sum(batch.n_target_tokens for batch in group)
         self.state.tokens += n_target_tokens
@@ -297,7 +297,7 @@ class Trainer:
         self.optimizer.zero_grad()
 
     def _inspect(self, window: ReportInterval) -> None:
-        """Lets `on_inspect` read the model; the time that takes is not training's."""
+        """Lets `on_inspect` read the model; its time does not count as training."""
         if self.config.inspect_every and self.state.step % self.config.inspect_every == 0:
             start = self._tick()
             if self._on_inspect is not None:

@@ -32,12 +32,11 @@ class Scored:
     sample: tuple[str, str, str]
     """The input, the output of the model, and the reference."""
     signatures: Mapping[str, str] = field(default_factory=dict)
-    """Says how scores were computed, of those that have several ways."""
+    """Describes how scores were computed, where there are several ways."""
 
 
 Scorer = Callable[[Model, int, Callable[[], None]], Scored]
-"""Scores a model on the same examples again and again, given the number of the one to show and what
-is called before each batch."""
+"""Scores a model on fixed examples, given the one to show and a hook before each batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,7 +154,7 @@ def test_a_pooling_that_the_model_has_not_is_refused(tmp_path):
     path = tmp_path / "model2"
     save_model(path, model)
     for pooling in ("first", "first-and-mean"):
-        message = f"MODEL has no class token for {pooling}; give mean"
+        message = f"MODEL has no class token for {pooling}; use mean"
         refused("embed", path, "0 " * 288, "--pooling", pooling, "-q", says=message)
 
 

@@ -588,9 +588,9 @@ def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
     (tmp_path / "a.tsv").write_text("good\tI like it.\nbad\t\n")
     result = run("check", "a.tsv", "--format", "json")
     assert result.stderr == (
-        "a.tsv: column 1 is the source and column 2 the target; --source-field and --target-field "
-        "name others, --text-field and --label-field those of labeled texts\n"
-        "language: not checked of the source and target; give --source-language and "
+        "a.tsv: column 1 is the source and column 2 the target; name others with "
+        "--source-field and --target-field, or --text-field and --label-field for labeled texts\n"
+        "language: not checked for the source and target; give --source-language and "
         "--target-language\n"
     )
     labeled = ["--label-field", "1", "--text-field", "2"]
@@ -704,7 +704,7 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
     write_table(tmp_path / "t.parquet", {k: [row.get(k) for row in rows] for k in rows[0]})
     for name, why in {
         "t.jsonl": '"source" is null, not a string; correct the data',
-        "t.tsv": "has 1 column, but column 2 is asked for; columns are split at tabs",
+        "t.tsv": "has 1 column, but column 2 is needed; columns are split at tabs",
         "t.parquet": '"source" is null, not a string; correct the data',
     }.items():
         report = record_of("check", name, "-q")
@@ -735,7 +735,7 @@ def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_
     for files, message in {
         ("other",): "error: other, line 1: scores a different pair than the corpus has; score",
         ("to", "to"): "error: to, to: have scores of the same direction; name one, or score the",
-        ("bare",): "warning: bare: has mere numbers, taken as mean log-probabilities of tokens; ",
+        ("bare",): "warning: bare: has only numbers, read as mean log-probabilities per token; ",
     }.items():
         done = run(*check, *chain.from_iterable(("--scores", file) for file in files))
         assert done.stderr.startswith(message)

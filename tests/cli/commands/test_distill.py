@@ -48,7 +48,7 @@ def test_tables_are_on_stdout_and_all_else_on_stderr(recipe, tmp_path, in_proces
     assert "translate train-0: by " in done.stderr
     # a student learns no translations that are blank, such as controls that a random teacher writes
     assert "skipped" not in re.sub(r"skipped: \d+ blank", "", done.stderr)
-    assert f"{out}/report/report.html has it as a page" in done.stderr
+    assert f"{out}/report/report.html shows it as a page" in done.stderr
     again = distill(recipe, "-o", out, "--quiet", "--format", "json")
     assert (again.exit_code, again.stderr) == (0, "")
     record = json.loads(again.stdout)

@@ -279,7 +279,7 @@ def test_doubts_about_the_data_are_one_warning_each(tmp_path):
             "chosen; hold out some of the data for it"
         ),
         (
-            'warning: a.tsv: its first line ("source", "target") looks like names of columns and '
+            'warning: a.tsv: its first line ("source", "target") looks like a header and '
             "would be trained on; remove it (tail -n +2)"
         ),
         (

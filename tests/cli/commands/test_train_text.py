@@ -118,16 +118,18 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
     source.write_text("".join(f"{line}\n" for line in [*lines_of(text[0]), "one"]))
     refused(
         *("train", source, other, "-o", directory, *TINY),
-        says=f"{directory}: the run was begun with other text than {source}, {other}; use another",
+        says=f"{directory}: the run was started with other text, not {source}, {other}; use",
     )
     refused(
         *("train", *reversed(text), "-o", directory, *TINY),
-        says=f"{directory}: the run was begun with other text than {text[1]}, {text[0]}; use",
+        says=f"{directory}: the run was started with other text, not {text[1]}, {text[0]}; use",
     )
     recipe = tmp_path / "recipe"
     recipe.mkdir()
     (recipe / "recipe.toml").write_bytes((directory / "recipe.toml").read_bytes())
-    refused("train", *text, "-o", recipe, *TINY, says="begun by a recipe; use another directory")
+    refused(
+        "train", *text, "-o", recipe, *TINY, says="started with a recipe; use another directory"
+    )
     assert not (recipe / "data").exists()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/chosen.toml").write_text("mine = true\n")
@@ -363,12 +365,16 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     assert "2 seeds, 15 validation examples" in output_of(*command, "2,1")
     assert not (tmp_path / "runs" / "recipe.toml").exists()
     for seeds in ("1", "1,1", "1,x", "1,,2", "-1,2"):
-        refused(*command, seeds, says=f'--seeds: "{seeds}" are not several seeds; write 1,2,3')
+        refused(
+            *command,
+            seeds,
+            says=f'--seeds: "{seeds}" is not a list of different seeds; write 1,2,3',
+        )
     for seeds, named in ((str(1 << 63), str(1 << 63)), ("1" * 5000, f"{'1' * 39}…")):
         refused(
             *command, f"1,{seeds}", says=f"--seeds: each must be below 2^63, but one is {named}"
         )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
-    refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")
+    refused(*command, "1,2", "--processes", "2", says="--seeds: only for training in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
     refused(*command, "1,2", *bare, says="--seeds: the recipe needs data.valid")

@@ -187,7 +187,10 @@ def test_a_failure_is_one_line_even_when_quiet(capsys, quiet):
         RunEnded(step=9, reason="", seconds=1.0, averaged_steps=(), damaged=("is damaged (a)",)),
     ]
     assert [len(warnings(event)) for event in events] == [1, 1, 1]
-    assert "rolled back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
+    assert (
+        "rolled back to the initial weights; from now on learning rates × 0.5"
+        in warnings(events[0])[0]
+    )
     with training_progress(PAIRS, quiet=quiet) as view:
         view.notify(events[0])
     lines = capsys.readouterr().err.splitlines()

@@ -108,7 +108,7 @@ def test_fields_with_names_of_the_output_are_kept_apart(model):
     assert (found["index"], found["id"], found["translation"]) == (0, 7, plain["translation"])
     assert not {"unsatisfied", "flags"} & found.keys()
     assert "input_fields" not in plain
-    assert done.stderr.startswith("warning: 1 line with fields of their own")
+    assert done.stderr.startswith("warning: 1 line with their own fields")
     # the output of one run is the input of another
     again = records_of("translate", model, *options, stdin=done.stdout)
     assert again[1]["input_fields"] == {
@@ -226,7 +226,7 @@ def test_markup_is_told_once(model, tmp_path):
     done = run("translate", model, "-i", page, "--quiet")
     assert done.stdout.count("\n") == 3
     assert done.stderr == (
-        "warning: line 2 has tags of HTML or XML (<p>), which are translated like words; `tformer "
+        "warning: line 2 has tags of HTML or XML (<p>), which are translated as words; `tformer "
         "translate --document html` keeps them\n"
     )
 

@@ -149,7 +149,7 @@ def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, num
         stdout, stderr = client.communicate()
     assert (client.returncode, stdout) == (status, b"")
     assert b"Traceback" not in stderr
-    assert b"stopped; the same command resumes there" in stderr
+    assert b"stopped; run the same command again to resume" in stderr
     assert not list(output.glob("*.partial"))
     assert (output / "shards.jsonl").exists()
 

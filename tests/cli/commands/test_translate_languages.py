@@ -31,14 +31,14 @@ def test_a_model_works_once_it_is_told_its_languages(foreign, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_must_be_told_its_languages(foreign, command):
     arguments = (command, foreign, *COMMANDS[command], "--quiet")
-    refused(*arguments, says="--source-language: this model knows 2 languages, and none is chosen")
+    refused(*arguments, says="--source-language: this model knows 2 languages, but none is chosen")
     message = '--target-language: this model does not know "fre"; choose fra'
     refused(*arguments, *CHOSEN[:-1], "fre", says=message)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_of_two_languages_refuses_the_options(model, command):
-    message = "--target-language: this model has no tokens that name languages"
+    message = "--target-language: this model translates between two languages"
     arguments = (*COMMANDS[command], "--target-language", "fra", "--quiet")
     refused(command, model, *arguments, says=message)
 

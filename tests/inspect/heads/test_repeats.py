@@ -188,7 +188,7 @@ def test_the_command_writes_a_table_and_lines(tmp_path, one_thread):
     [
         (["TEXT"], "TEXT: reads a text, but --repeats draws its own"),
         (["--corpus"], "--corpus: reads a text, but --repeats draws its own"),
-        (["--format", "svg"], "--repeats: is for text and jsonl"),
+        (["--format", "svg"], "--repeats: only for text and jsonl"),
         (["--heads", "cross.0"], "--heads"),
     ],
 )

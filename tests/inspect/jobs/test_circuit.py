@@ -254,7 +254,7 @@ def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
     done = run("inspect-circuit", zoo["memory"], pipe, "--draw", "20")
     writer.join()
     assert json.loads(done.stdout)["models"][0]["n_given"] == 20
-    assert "1 line skipped: blank, or two sentences that were read before" in done.stderr
+    assert "1 line skipped: blank or repeated pairs" in done.stderr
     assert "drawing 20 of 24 pairs; --draw N takes more" in done.stderr
     for nothing in ("", "\n\n"):
         says = "PAIRS: - has none; write SENTENCE and OTHER in each line"

@@ -165,7 +165,7 @@ def test_one_picture_a_sheet(tmp_path, photo):
     path, _ = directory(tmp_path / "m")
     for arguments, message in (
         ((photo[0], photo[0]), "holds one sentence, but there are several"),
-        (("",), "there is no sentence to show"),
+        (("",), "every line is blank"),
     ):
         refused("inspect-image", path, *arguments, "--format", "png", "-q", says=message)
 

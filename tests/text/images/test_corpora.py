@@ -95,8 +95,8 @@ def test_tables_without_labels_have_names_too(tmp_path):
         ("1,2,3\n1,2\n", "", "line 2: has 2 columns, but the first line 3"),
         ("1,2,\n", "", "line 1: has no label in column 3"),
         ("1,2,3\n", "4", 'target_field: must be .* a column from 1 to 3, but is "4"'),
-        ("", "", "has no values of pixels in its first line"),
-        ("label,p1,p2\n", "", "has names of columns, but no line of pixels"),
+        ("", "", "has no pixel values in its first line"),
+        ("label,p1,p2\n", "", "has a header, but no line of pixels"),
     ],
 )
 def test_wrong_tables_are_an_error_of_one_line(text, field, message, tmp_path):

@@ -164,7 +164,7 @@ def test_damaged_pictures_are_an_error_of_one_line(name, tmp_path):
         ("0 " * 11 + "300", r"value 12 is 300, and pixels are whole numbers from 0 to 255"),
         ("0 " * 11 + "0.5", "value 12 is 0.5"),
         ("0 " * 11 + "-1", "value 12 is -1"),
-        ("0 " * 11 + "1-1", '"1-1" is not the value of a pixel'),
+        ("0 " * 11 + "1-1", '"1-1" is not a pixel value'),
         ("data:image/png,abc", "is not written in base64"),
         ("data:image/png;base64,###", "is not base64"),
         ("a\0b", "cannot be read"),
@@ -181,9 +181,9 @@ def test_wrong_names_are_an_error_of_one_line(name, message, images, tmp_path):
     [
         (b"\0\0\x08", "is damaged or not an idx file"),
         (bytes((0, 0, 13, 3)) + b"\0" * 12, "is damaged or not an idx file"),
-        (idx_bytes(np.zeros((2, 4, 3)))[:-1], "has not the 24 bytes that it says"),
-        (idx_bytes(np.zeros((2, 4, 3))) + b"\0", "has not the 24 bytes that it says"),
-        (bytes((0, 0, 8, 3)) + b"\xff" * 12, "says it has .* bytes"),
+        (idx_bytes(np.zeros((2, 4, 3)))[:-1], "is truncated: its header promises 24 bytes"),
+        (idx_bytes(np.zeros((2, 4, 3))) + b"\0", "is truncated: its header promises 24 bytes"),
+        (bytes((0, 0, 8, 3)) + b"\xff" * 12, "its header promises .* bytes"),
         (idx_bytes(np.zeros(7)), r"has 1 dimensions of 7, .* is it the file of labels\?"),
     ],
 )
@@ -293,7 +293,7 @@ def test_the_tokenizer_has_an_id_for_every_byte_and_survives_its_file(images, tm
     assert again.is_joint
     row = ImageTokenizer(scaling, 1)
     assert row.source.encode(row.target.decode(ids[0])) == ids[0]
-    with pytest.raises(DataError, match="are no part of images"):
+    with pytest.raises(DataError, match="images have no words"):
         tokenizer.with_new_tokens(["<a>"])
 
 

@@ -141,7 +141,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(corpus, data, bpe, mon
         return original(*columns)
 
     monkeypatch.setattr(encoded, "record_batch", change)
-    with pytest.raises(DataError, match=r"pairs\.tsv: changed while it was read; start again"):
+    with pytest.raises(DataError, match=r"pairs\.tsv: changed while being read; start again"):
         encode_corpus(corpus, data, bpe)
     assert list(cache_directory(data).iterdir()) == []
 

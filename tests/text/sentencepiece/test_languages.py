@@ -51,7 +51,7 @@ def test_a_language_that_has_no_token_cannot_be_chosen(languages, source, target
 
 
 def test_languages_that_a_model_must_be_told_are_asked_for():
-    with pytest.raises(UsageError, match=r"^--source-language: this model knows 8 languages, and"):
+    with pytest.raises(UsageError, match=r"^--source-language: this model knows 8 languages, but"):
         FROM_MANY.choose_languages(None, "fra").check()
     with pytest.raises(UsageError, match=r"^--target-language: .* choose cat, deu, .* 2 others$"):
         FROM_MANY.choose_languages("fra", None).check()

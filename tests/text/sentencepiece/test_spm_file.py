@@ -53,7 +53,7 @@ def test_pieces_in_another_order_of_parts_are_read():
     [
         (b"", "has no pieces"),
         (piece("a"), "has 0 unknown pieces"),
-        (SOUND + piece("a"), "stands twice"),
+        (SOUND + piece("a"), "occurs twice"),
         (SOUND + piece(""), "empty"),
         (SOUND + piece("c", float("nan")), "not a number"),
         (SOUND + piece("c", kind=9), "unknown type"),

@@ -273,7 +273,7 @@ def test_batches_grow_from_each_share_on():
 @pytest.mark.parametrize(
     ("growth", "limit", "message"),
     [
-        (((0.5, 2),), 0, "batch_growth: needs the run's end; give max_steps"),
+        (((0.5, 2),), 0, "batch_growth: needs to know where the run ends; give max_steps"),
         (((0.5, 2), (0.5, 4)), 9, r"shares must rise between 0 and 1, but 0\.5 follows 0\.5"),
         (((1.0, 2),), 9, r"but 1\.0 follows 0\.0"),
         (((0.5, 0),), 9, "factors must be at least 1, but one is 0"),

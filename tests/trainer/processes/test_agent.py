@@ -153,7 +153,9 @@ def test_sigterm_saves_and_the_number_of_processes_may_change(recipe, whole):
         status, output, messages = group.end()
         assert (status, output) == (143, ""), messages
         errors = [line for line in messages.splitlines() if line.startswith("error: ")]
-        assert errors == ["error: stopped; the same command resumes from the last checkpoint"]
+        assert errors == [
+            "error: stopped; run the same command again to resume from the last checkpoint"
+        ]
         assert "stopped at step " in messages
     status, _, messages = Group(recipe, run, 4).end()
     assert status == 0, messages

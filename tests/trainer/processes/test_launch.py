@@ -36,7 +36,7 @@ def test_without_torchrun_a_process_is_alone(missing):
 
 @pytest.mark.parametrize("change", [{"RANK": "4"}, {"RANK": "x"}, {"LOCAL_RANK": "-1"}])
 def test_a_place_that_cannot_be_is_refused(change):
-    with pytest.raises(UsageError, match="start processes with torchrun"):
+    with pytest.raises(UsageError, match="start it with torchrun"):
         read_launch(TORCHRUN | change)
 
 

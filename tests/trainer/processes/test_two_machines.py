@@ -66,7 +66,9 @@ def test_one_machine_meets_itself_on_the_loopback(network):
 
 def test_of_several_addresses_the_default_route_or_the_variable_decides(network, monkeypatch):
     network.interfaces = {"eth0": "10.9.0.1", "docker0": "172.17.0.1"}
-    with pytest.raises(UsageError, match=r"node1:29500: .* \(10\.9\.0\.1, 172\.17\.0\.1\); name t"):
+    with pytest.raises(
+        UsageError, match=r"node1:29500: .* \(10\.9\.0\.1, 172\.17\.0\.1\); name one"
+    ):
         find_place("node1:29500")
     assert find_place("10.9.0.1:29500").interface == "eth0"
     network.default_route = "172.17.0.1"
@@ -79,7 +81,7 @@ def test_a_machine_without_a_network_or_a_name_that_is_unknown(network):
     network.interfaces = {}
     assert find_place("node1:29500") == Place(address="127.0.0.1", is_meeting_point=True)
     with pytest.raises(
-        UsageError, match=r"--meet node3:29500: cannot be reached .*; name a machin"
+        UsageError, match=r"--meet node3:29500: cannot be reached .*; give an addre"
     ):
         find_place("node3:29500")
 
@@ -174,7 +176,7 @@ def test_both_machines_end_where_one_fails(machines, tmp_path):
     assert here[0] == 1
     assert here[1].startswith("error: --meet node1:29500: the run has ended on the other machines;")
     assert there[0] == 2
-    assert there[1].startswith("error: process 1 has another recipe than the first one: ")
+    assert there[1].startswith("error: process 1 has another recipe than the first: ")
     assert here[1].count("\n") == there[1].count("\n") == 1
 
 

@@ -58,7 +58,7 @@ class MeasuringOptions:
     )
     shortlist: list[str] | None = option_field(
         None,
-        "Lexical shortlist to measure with; none: without any. Repeat to compare.",
+        "Lexical shortlist to use; none: no shortlist. Repeat to compare.",
         panel="Search",
         shown="MODEL's, if it has one",
         metavar="FILE|none",
@@ -91,7 +91,7 @@ def benchmark(
     ),
     reference: list[Path] | None = option_field(
         None,
-        "Reference translation, to measure BLEU too. Repeat for several references.",
+        "Reference translation, to measure BLEU as well. Repeat for several references.",
         role="reads_file",
     ),
     measuring: MeasuringOptions,
@@ -104,9 +104,9 @@ def benchmark(
 ) -> None:
     """Measure translation speed, latency and memory.
 
-    Every measurement runs in a process of its own, the settings in turns; medians are shown.
-    Lines/s is for all lines at once; the percentiles are of lines translated one by one. With
-    --reference BLEU is measured, too: what int8, a smaller beam or a shortlist costs.
+    Each measurement runs in its own process, and the settings take turns; the table shows medians.
+    Lines/s is measured on all lines at once, the percentiles on lines translated one by one. With
+    --reference, BLEU shows what int8, a smaller beam or a shortlist costs.
 
     Examples:
         tformer benchmark runs/quickstart -i corpus/test.en --lines 200
@@ -145,7 +145,7 @@ def benchmark(
 
 
 def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":
-    """Says how often was measured, and what the numbers depend on."""
+    """Describes how often each setting was measured, and what the numbers depend on."""
     yield f"{count_of(speeds[0].n_lines, 'line')}, {count_of(rounds, 'round')}"
     for reason in sorted({speed.refusal for speed in speeds if speed.refusal}):
         yield f"without compiled kernels: {reason}"
@@ -200,7 +200,7 @@ def _shortlist_name(speed: "Speed") -> str:
 
 
 def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
-    """Says of each shortlist what it gains and loses, where none was measured, too."""
+    """Compares each shortlist with none in speed and BLEU, where both were measured."""
     from tformer_cli.kinds.translate import NO_SHORTLIST
 
     unlisted = {speed.setting: speed for speed in speeds if speed.setting.shortlist == NO_SHORTLIST}

@@ -48,9 +48,9 @@ class HeldOutOptions:
     )
     broken: float = option_field(
         0.1,
-        "Share of what will be translated that is assumed to be like the lines broken on purpose: "
-        "unseen words, wrong language, noise, shuffled words, a dropped sentence, a translation "
-        "that is cut or of another line.",
+        "Assumed share of future input that is like the lines broken on purpose: unseen words, "
+        "wrong language, noise, shuffled words, a dropped sentence, a translation that is cut off "
+        "or belongs to another line.",
         min=0.01,
         max=0.9,
     )
@@ -72,12 +72,12 @@ def calibrate(
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Learn from held-out text how doubtful translations are, for `translate --doubt`.
+    """Calibrate `translate --doubt` on held-out text.
 
-    The text is translated, once as it is and in parts broken on purpose. A logistic regression
-    learns the probability that a translation is wrong from its log-probability, its attention, its
-    length and its words, and is stored in the model directory. All numbers are measured by
-    cross-validation, beside those of the log-probability alone. 1,000 lines take a minute or two.
+    The model translates the text as it is, and again with some lines broken on purpose. A logistic
+    regression learns the probability that a translation is wrong from its log-probability,
+    attention, length and words, and is stored in the model directory. The report compares it with
+    the log-probability by itself, all by cross-validation. 1,000 lines take a minute or two.
 
     Examples:
         tformer calibrate runs/quickstart -i corpus/valid.en --reference corpus/valid.fr
@@ -85,8 +85,8 @@ def calibrate(
     """
     refuse(
         {"adapter": options.adapter},
-        "MODEL keeps the calibration, but not the adapter; calibrate what `tformer export "
-        "--adapter` writes",
+        "MODEL keeps the calibration, but not the adapter; calibrate the output of `tformer "
+        "export --adapter`",
     )
     files, read = texts.files(), LineCounts()
     check_stdin_is_read_once(files)
@@ -103,27 +103,31 @@ def calibrate(
     warn_of_bytes(read)
     if not report.wrong:
         warn(
-            f"--below: no line has a chrF below {settings.below:g}, so doubt is fitted to lines "
-            "broken on purpose alone; raise it, or give lines that the model translates badly"
+            f"--below: no line has a chrF below {settings.below:g}, so --doubt is fitted only to "
+            "lines broken on purpose; raise it, or give lines that the model translates badly"
         )
     if opened.translator.has_shortlist:
         warn(
-            "MODEL has a shortlist: no translation is broken, only sources; or use --shortlist none"
+            "MODEL has a shortlist: only sources are broken, not translations; to break both, use "
+            "--shortlist none"
         )
     if texts.output_format == "json":
         write_line(json.dumps(report.record(), ensure_ascii=False))
     else:
         for line in table(report):
             write_line(line)
-    note(f"{opened.directory.path}: stored; translate --format jsonl --doubt uses it", quiet=quiet)
+    note(
+        f"{opened.directory.path}: calibration stored; translate --format jsonl --doubt uses it",
+        quiet=quiet,
+    )
 
 
 def table(report: "CalibrationReport") -> "Iterator[str]":
     """Writes a report as lines of columns."""
     names = {
         "calibration_error": "calibration error",
-        "calibration_error_given": "calibration error, lines as given",
-        **{f"error_at_{n}": f"wrong among the surest {n} %" for n in (50, 80, 90)},
+        "calibration_error_given": "calibration error, unbroken lines",
+        **{f"error_at_{n}": f"wrong among the most certain {n} %" for n in (50, 80, 90)},
     }
     yield f"{report.lines:,} lines, {report.wrong:,} of them wrong"
     yield f"{'AUROC':<36}{'lines':>7}{'doubt':>8}{'alone':>8}"

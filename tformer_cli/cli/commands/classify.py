@@ -8,7 +8,7 @@ from tformer_cli.cli.encoder_job import LineJob, ReadImageOptions
 from tformer_cli.cli.options import ModelArgument, argument, option_field
 from tformer_cli.errors import UsageError
 
-CLASSIFIED = argument("TEXT", "Texts to label; without any, -i or stdin.", default=None)
+CLASSIFIED = argument("TEXT", "Texts to label; without any, reads -i or stdin.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class LabelOptions:
         "--format",
     )
     top: int = option_field(
-        1, "Labels per line with their probabilities, for tsv and jsonl; 0: all.", min=0
+        1, "Labels per line, with their probabilities, for tsv and jsonl; 0: all.", min=0
     )
 
 
@@ -36,8 +36,8 @@ def classify(
     """Label texts or images: one line out for each line in.
 
     The order is kept. Blank lines stay blank. In float32 a line's label and probability do not
-    depend on its neighbors. For a model of images a line is the path of a picture, FILE#NUMBER of
-    an idx file, or the values of an image's pixels; --images takes all of a folder or file.
+    depend on its neighbors. For an image model, each line is the path of a picture, FILE#NUMBER for
+    an image in an idx file, or the image's pixel values; --images reads a whole folder or file.
 
     Examples:
         tformer classify runs/ratings "The soup was not too terrible."

@@ -40,14 +40,14 @@ FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
 def _name_systems(systems: Sequence[str]) -> dict[str, str]:
-    """Separates NAME=FILE into names and files; without a name it is that of the file."""
+    """Separates NAME=FILE into names and files; the default name is the file's."""
     files: dict[str, str] = {}
     for system in systems:
         name, path = named_path(system)
         name = name or Path(path).name
-        # The report names systems in tables, where two alike cannot be told apart
+        # The report's tables name systems, so two names must not be equal
         if name in files:
-            raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
+            raise UsageError(f"SYSTEM: two have the name {name}; give names, as in NAME={path}")
         files[name] = path
     return files
 
@@ -56,7 +56,7 @@ def compare(
     systems: list[str] | None = argument(
         "SYSTEM",
         "A file of translations or a model directory; NAME=FILE gives it a name. The first is the "
-        "baseline; one alone is scored.",
+        "baseline; a single system is only scored.",
         default=None,
         role="reads_system",
     ),
@@ -76,11 +76,11 @@ def compare(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare translations of several systems: scores, significance, and where they differ.
+    """Compare several systems: scores, significance and differing sentences.
 
-    Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them stand
-    the scores by length of the reference, F1 of words by their frequency, and the sentences that
-    differ most. With --labels files hold labels, and models are classifiers.
+    Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them are
+    scores by reference length, word F1 by frequency, and the sentences that differ most. With
+    --labels, files hold labels and models are classifiers.
 
     Examples:
         tformer compare --reference ref.de a.de b.de
@@ -153,10 +153,10 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
 
 def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
     values = {"manifest": manifest, "test_set": texts.test_set}
-    refuse(values, "is of translations; omit it or --labels")
+    refuse(values, "only for translations; omit it or --labels")
     settings.check_labels()
     if not texts.reference:
-        raise UsageError("--reference: is missing; name the file of the right labels")
+        raise UsageError("--reference: is missing; name the file with the correct labels")
     if len(texts.systems) == 1:
         raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
 

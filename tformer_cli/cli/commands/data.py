@@ -49,7 +49,7 @@ CHECKED = argument(
 )
 DIRECTORY = option_field(
     REQUIRED,
-    "Directory to write; an earlier one of this command is replaced.",
+    "Directory to write; an earlier result of this command is replaced.",
     "-o",
     role="writes_directory",
 )
@@ -64,16 +64,16 @@ def check(
         str | None,
         format_option(FORMATS, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
-    examples: int = option_field(3, "Pairs to show of each check.", min=0, max=1000),
+    examples: int = option_field(3, "Example pairs to show for each check.", min=0, max=1000),
     checks: CheckSettings,
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
-    """Report what is doubtful in a corpus, with examples and the commands that mend it.
+    """Report problems in a corpus, with examples and the commands that fix them.
 
-    Encoding damage, blank and identical sides, lengths, languages, swapped sides, numbers,
-    addresses, markup, noise, repeats, and held-out sentences. Nothing is changed. A file of texts
-    alone, or of texts with labels, gets the checks that need no second side.
+    The checks: encoding damage, blank and identical sides, lengths, languages, swapped sides,
+    numbers, addresses, markup, noise, repeats, and held-out sentences. Nothing is changed. A file
+    of texts, with or without labels, gets the checks that need no second side.
 
     Examples:
         tformer data check train.en train.de
@@ -111,11 +111,11 @@ def clean(
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a corpus without its doubtful pairs, and a line with the reasons for each of them.
+    """Write a corpus without its doubtful pairs, and list the reasons for each.
 
-    DIR gets the kept lines under their files' names, dropped.jsonl and report.json; until it is
-    whole it is called DIR.part, where the same command resumes an interrupted one. Repeated sources
-    and targets are kept, unless --only names these checks.
+    DIR gets the kept lines under their files' names, dropped.jsonl and report.json. Until it is
+    complete it is named DIR.part; run the same command again to resume. Repeated sources and
+    targets are kept unless --only names these checks.
 
     Examples:
         tformer data clean train.en train.de -o cleaned
@@ -133,13 +133,12 @@ def dedupe(
     output: Path = DIRECTORY,
     by: Literal["pair", "source", "target", "either"] = option_field(
         "pair",
-        "Of pairs with the same pair, source, target or either, only the first is kept; texts "
-        "take only pair.",
+        "Keep only the first of the pairs that share this; for texts, only pair.",
     ),
     near: bool = option_field(False, NEAR),
     held_out: list[str] | None = option_field(
         None,
-        "File of test or validation sentences; what has one is dropped, too.",
+        "File of test or validation sentences; pairs that contain one are dropped, too.",
         shown="none",
         role="reads_file",
     ),
@@ -178,14 +177,14 @@ def split(
     test: int = option_field(2000, "Pairs to hold out for testing.", min=0),
     near: bool = option_field(
         False,
-        "Also keep together pairs with nearly the same source or target, by MinHash; takes "
-        "longer, and 0.8 KB of the disk for each.",
+        "Also keep pairs with nearly the same source or target together, by MinHash; takes "
+        "longer, and 0.8 KB of disk space each.",
     ),
-    seed: int = option_field(1, "Random seed; another one makes other sets.", min=0),
+    seed: int = option_field(1, "Random seed; another seed makes other sets.", min=0),
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
-    """Split a corpus into train, valid and test, which share no source and no target.
+    """Split a corpus into train, valid and test sets that share no source and no target.
 
     Pairs with the same source or target, apart from case, punctuation and spaces, stay together.
     DIR gets train, valid and test with the endings of the files, and report.json.
@@ -223,7 +222,7 @@ def _open_data(
     near: bool = False,
     quiet: bool,
 ) -> "GivenData":
-    """Returns the corpora that files or a recipe name; tells which columns are read."""
+    """Returns the corpora that files or a recipe name; notes which columns are read."""
     from tformer_cli.quality.facts import PAIRS
     from tformer_cli.quality.given import given_data
 
@@ -232,8 +231,9 @@ def _open_data(
     is_table = not data.is_recipe and data.kind is PAIRS and data.data.train[0].tsv
     if is_table and not fields.names_fields:
         note(
-            f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
-            "--target-field name others, --text-field and --label-field those of labeled texts",
+            f"{files[0]}: column 1 is the source and column 2 the target; name others with "
+            "--source-field and --target-field, or --text-field and --label-field for labeled "
+            "texts",
             quiet=quiet,
         )
     return data
@@ -257,8 +257,8 @@ def _clean(
     data = _open_data(files, fields, checks, near=near, quiet=quiet)
     if by != "pair" and len(data.kind.texts) == 1:
         raise UsageError(
-            f"--by {by}: only for pairs, but these are {data.kind.noun}s; what has another label "
-            "is dropped by `tformer data clean --only other-label`"
+            f"--by {by}: only for pairs, but these are {data.kind.noun}s; to drop repeats with "
+            "another label, use `tformer data clean --only other-label`"
         )
     dropping = data.possible(dropping)
     with line_progress(None, "cleaning", quiet=quiet) as progress:
@@ -276,19 +276,19 @@ def _clean(
 
 
 def _note_unjudged(data: "GivenData", checks: frozenset[str], *, quiet: bool) -> None:
-    """Says which sides are not judged by languages, and which scores are mere numbers."""
+    """Notes which sides' languages are not checked, and which score files have only numbers."""
     sides = data.unjudged_sides() if "language" in checks else {}
     options = {"target": "--target-language"}
     if unknown := [side for side, code in sides.items() if not code]:
         what = " and ".join(options.get(side, "--source-language") for side in unknown)
-        note(f"language: not checked of the {' and '.join(unknown)}; give {what}", quiet=quiet)
+        note(f"language: not checked for the {' and '.join(unknown)}; give {what}", quiet=quiet)
     for side, code in sides.items():
         if code:
-            what = f'language: not checked of the {side}: no common words of "{code}" are known'
+            what = f'language: not checked for the {side}: no common words known for "{code}"'
             note(f"{what}; add --detect-languages", quiet=quiet)
     for file in data.scores.bare if data.scores is not None else ():
         warn(
-            f"{file}: has mere numbers, taken as mean log-probabilities of tokens; `tformer score` "
+            f"{file}: has only numbers, read as mean log-probabilities per token; `tformer score` "
             "writes sums unless --format is jsonl"
         )
 
@@ -304,10 +304,10 @@ def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
     for name, n_pairs in checks.items():
         note(f"{name}: {count_of(n_pairs, noun)}", quiet=quiet)
     note(
-        f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl says why the "
-        "others were dropped",
+        f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl lists the reasons "
+        "for the others",
         quiet=quiet,
     )
     # A warning, as --quiet must not hide that nothing is left
     if report.pairs and not report.kept:
-        warn(f"no {noun} was kept; look into dropped.jsonl, and omit checks with --without")
+        warn(f"no {noun} was kept; see dropped.jsonl, and omit checks with --without")

@@ -36,16 +36,14 @@ def distill(
     changes: RecipeOptions,
     output: Path | None = option_field(
         None,
-        "Directory of the distillation: translations, student and report.",
+        "Directory to write: translations, student and report.",
         "-o",
         shown="runs/RECIPE",
         role="adds_files",
     ),
     fresh: bool = option_field(False, "Delete an earlier distillation in DIR and start over."),
     yes: bool = option_field(False, "Do not ask before --fresh deletes it.", "-y"),
-    dry_run: bool = option_field(
-        False, "Show each stage and what is to be done for it; do nothing."
-    ),
+    dry_run: bool = option_field(False, "Show each stage and what it would do; do nothing."),
     output_format: str = text_or_json("Tables, or the report as a JSON object."),
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
@@ -53,9 +51,9 @@ def distill(
 ) -> None:
     """Train a small student on a teacher's translations.
 
-    A report compares the two in size, speed and quality; DIR/report has it as a page and as JSON.
-    The recipe is one of `tformer train` with a table [distillation]; see `tformer guide
-    distilling`. The same command again resumes, and skips what has not changed.
+    A report compares the two in size, speed and quality; DIR/report shows it as a page and as JSON.
+    The recipe is a `tformer train` recipe with a [distillation] table; see `tformer guide
+    distilling`. Run the same command again to resume; unchanged stages are skipped.
 
     Examples:
         tformer distill multi30k-en-de-student --dry-run
@@ -94,7 +92,7 @@ def _show_report(report: "DistillationReport", directory: Path, *, quiet: bool) 
     from tformer_cli.show.terminal import show_document
 
     show_document(stdout_console(), report_document(report))
-    note(f"{directory / 'report' / 'report.html'} has it as a page", quiet=quiet)
+    note(f"{directory / 'report' / 'report.html'} shows it as a page", quiet=quiet)
 
 
 class TerminalDisplay:

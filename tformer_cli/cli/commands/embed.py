@@ -28,23 +28,23 @@ def embed(
     ),
     pooling: Literal["mean", "first", "first-and-mean"] | None = option_field(
         None,
-        "Vector of a text or image: the mean of its tokens' states, or the first one's; of images "
-        "also both.",
+        "Vector of a text or image: the mean of its token states, or the first token's state; for "
+        "images, also both.",
         shown="the model's",
     ),
     normalize: bool | None = option_field(
         None,
-        "Divide vectors by their length, so that products of two are cosines.",
+        "Scale vectors to length 1, so that their dot products are cosines.",
         "--normalize/--no-normalize",
         shown="the model's",
     ),
 ) -> None:
     """Turn texts or images into vectors with an encoder: one row out for each line in.
 
-    MODEL is an encoder such as BERT, DINOv2 or one of sentence-transformers, a masked language
-    model, or a classifier. The order is kept. A blank line has an empty row, in arrays one of
-    zeros. In float32 a line's vector does not depend on its neighbors. For a model of images a line
-    is the name of one, as for `tformer classify`; --images takes all of a folder or file.
+    MODEL is an encoder such as BERT, DINOv2 or a sentence-transformers model, a masked language
+    model, or a classifier. The order is kept. A blank line becomes an empty row, or in arrays a row
+    of zeros. In float32 a line's vector does not depend on its neighbors. For an image model, each
+    line names an image, as for `tformer classify`; --images reads a whole folder or file.
 
     Examples:
         tformer embed all-MiniLM-L6-v2 "not too terrible" --format jsonl
@@ -82,7 +82,7 @@ def embed(
         model,
         text,
         begin,
-        # The array has its own writer: lines beside it would damage the file
+        # The array has its own writer: additional lines would damage the file
         lambda result: None if is_array else result.line(chosen),
         pictures=pictures,
         write=write_array if is_array else None,

@@ -80,10 +80,10 @@ def evaluate(
 
     Scores are sacreBLEU's, on raw, detokenized text. With MODEL and --source, MODEL first
     translates the source; its loss per token (natural logarithm) and perplexity on the first
-    reference are measured too. Otherwise --hypothesis is scored. A classifier or tagger labels the
-    source: accuracy, precision, recall and F1 of each label, their mean (macro F1) and the
-    confusion matrix; one of images takes them and their labels from --images, or names from
-    --source. Of a language model --text has its loss, perplexity and bits per byte.
+    reference are measured, too. Otherwise --hypothesis is scored. A classifier or tagger labels the
+    source: you get accuracy, precision, recall and F1 of each label, their mean (macro F1) and the
+    confusion matrix. An image classifier reads images and labels from --images, or image names from
+    --source. For a language model, --text gives loss, perplexity and bits per byte.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
@@ -114,8 +114,8 @@ def evaluate(
         return
     if texts.baseline_model is not None:
         raise UsageError(
-            "--baseline-model: is of language models and classifiers; compare translations with "
-            "`tformer compare`"
+            "--baseline-model: only for language models and classifiers; compare translations "
+            "with `tformer compare`"
         )
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
@@ -135,7 +135,7 @@ def _check_inputs(model: Path | None, texts: TextOptions, pictures: ReadImageOpt
             raise UsageError(
                 "--images: needs the MODEL of a classifier of images"
                 if pictures.damaged == "error"
-                else "--damaged: is of a model of images; omit it"
+                else "--damaged: only for image models; omit it"
             )
     if pictures.images is None:
         texts.check(model)
@@ -205,7 +205,7 @@ def _read(texts: TextOptions, read: LineCounts, *, quiet: bool) -> list[list[str
 
 @contextmanager
 def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Yields what writes lines to the file; it is there before a model works for hours."""
+    """Yields a writer of lines; opens the file now, so that a bad path fails early."""
     with nullcontext() if output is None else results(output) as stream:
 
         def write(lines: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
 
 
 def _opens(options: TranslatorOptions, verb: "Verb", *, quiet: bool) -> Callable[..., "Opened"]:
-    """Makes what opens models of a verb and notes where they compute."""
+    """Returns a function that opens models for a verb and notes where they compute."""
     return partial(
         opened_model,
         verb=verb,
@@ -239,7 +239,7 @@ def _evaluate_labels(
     references = texts.reference or ()
     # Images may bring their own labels, such as the names of their folders
     if len(references) != 1 and not (pictures.images and not references):
-        raise UsageError("--reference: an example has one right label; name one file")
+        raise UsageError("--reference: an example has one correct label; name one file")
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
     from tformer_cli.evaluate.evaluate import compare_predictions, evaluate_classifier
@@ -352,16 +352,19 @@ def _check_reads_text(model: Path) -> None:
     if kind.training is not None:
         are_texts = kind.training.examples.are_texts
         instead = f"give {'--source and --reference' if are_texts else '--images'}"
-    raise ArtifactError(f"{model}: {what}; --text is of language models, {instead}")
+    raise ArtifactError(f"{model}: {what}; --text is only for language models, {instead}")
 
 
 def _check_of_gaps(
     texts: TextScoringOptions, options: TranslatorOptions, baseline: Path | None
 ) -> None:
     """Refuses options that a model which fills gaps has no use for."""
-    refuse({"baseline_model": baseline}, "is of other models than masked ones; omit it")
-    refuse({"window": texts.window, "stride": texts.stride}, "MODEL reads a text at once; omit it")
-    refuse({"adapter": options.adapter}, "is of other models; omit it")
+    refuse({"baseline_model": baseline}, "not for masked language models; omit it")
+    refuse(
+        {"window": texts.window, "stride": texts.stride},
+        "MODEL reads each text as a whole; omit it",
+    )
+    refuse({"adapter": options.adapter}, "MODEL takes no adapter; omit it")
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:

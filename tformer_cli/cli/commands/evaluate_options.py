@@ -1,4 +1,4 @@
-"""Options of `tformer evaluate`: what is scored, and how."""
+"""Options of `tformer evaluate`: inputs, metrics and output."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class TextOptions:
     )
     reference: list[Path] | None = option_field(
         None,
-        "Reference translation, or right labels. Repeat for several references.",
+        "Reference translation, or correct labels. Repeat for several references.",
         shown="none",
         role="reads_file",
     )
@@ -34,14 +34,14 @@ class TextOptions:
     )
     baseline: Path | None = option_field(
         None,
-        "Other translations of the same text, or labels of another classifier: their scores, and "
-        "tests of the differences as `tformer compare` makes them.",
+        "Other translations of the same text, or another classifier's labels: adds their scores, "
+        "and significance tests as in `tformer compare`.",
         role="reads_file",
     )
     baseline_model: Path | None = option_field(
         None,
-        "Another language model or classifier: its scores on the same text, and tests of the "
-        "differences.",
+        "Another language model or classifier: adds its scores on the same text, and significance "
+        "tests.",
         role="reads_model",
     )
     output: Path | None = option_field(
@@ -80,11 +80,13 @@ class TextOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """How scores are computed and shown."""
+    """Options for computing and showing scores."""
 
     report_format: str = text_or_json("A table with sacreBLEU's signatures, or one JSON object.")
     confidence: bool = option_field(
-        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004); of translations."
+        False,
+        "Also show each score's 95 % confidence interval, by bootstrap (Koehn 2004); only for "
+        "translations.",
     )
     lowercase: Annotated[bool, SCORING["lowercase"]] = False
     tokenize: Annotated[Tokenization, SCORING["tokenize"]] = "13a"
@@ -96,14 +98,14 @@ class TextScoringOptions:
 
     text: str | None = option_field(
         None,
-        "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
+        "Text to evaluate a language model on: loss, perplexity and bits per byte, or the "
         "accuracy of a masked one; - is stdin.",
         panel="Language models",
         role="reads_file",
     )
     text_field: str | None = option_field(
         None,
-        "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
+        "Field or column of the texts, if --text is a JSONL file, a TSV file or a Hugging Face "
         "dataset (a hub name or a path).",
         panel="Language models",
         shown="none; --text is text",
@@ -118,21 +120,21 @@ class TextScoringOptions:
     )
     text_kind: Literal["lines", "stream"] | None = option_field(
         None,
-        "Score each line or record of --text by itself, or all of it as one.",
+        "Score each line or record of --text by itself, or the whole text as one stream.",
         panel="Language models",
         shown="as MODEL was trained",
     )
     window: int | None = option_field(
         None,
-        "Positions that are read at once.",
+        "Number of positions to read at once.",
         panel="Language models",
         shown="as many as MODEL takes",
         min=2,
     )
     stride: int | None = option_field(
         None,
-        "Tokens between the beginnings of two windows; a smaller one gives each token more "
-        "context, and takes longer.",
+        "Tokens between the starts of two windows; a smaller stride gives each token more context "
+        "and takes longer.",
         panel="Language models",
         shown="--window",
         min=1,
@@ -143,7 +145,7 @@ class TextScoringOptions:
         name = self.text or ""
         if self.text_field is None:
             if self.text_split is not None:
-                raise UsageError("--text-split: is of a dataset; add --text-field")
+                raise UsageError("--text-split: only for datasets; add --text-field")
             return file_lines(name, counts, quiet=quiet)
         # A table or data set is opened by its name, which stdin lacks
         if name == STANDARD_STREAM:
@@ -156,11 +158,15 @@ class TextScoringOptions:
         """Checks that nothing but the text of a model is scored; returns the model."""
         if model is None or texts.reference or texts.source or texts.hypothesis:
             raise UsageError(
-                "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
+                "--text: only for language models; name a MODEL, and no --source, --hypothesis or "
                 "--reference"
             )
         if texts.baseline is not None:
-            raise UsageError("--baseline: is a file of translations; name a --baseline-model")
+            raise UsageError(
+                "--baseline: only for translations and labels; name a --baseline-model"
+            )
         if scores.confidence:
-            raise UsageError("--confidence: is of translations; --baseline-model gives intervals")
+            raise UsageError(
+                "--confidence: only for translations; --baseline-model gives intervals"
+            )
         return model

@@ -29,15 +29,15 @@ def export(
     ),
     export_format: Format = option_field(
         "ctranslate2",
-        "ctranslate2: a model for that engine. huggingface: a directory for that library and hub. "
-        "marian: files for that tool. onnx: a graph of an encoder, classifier or tagger. int8: a "
+        "ctranslate2: a CTranslate2 model. huggingface: a directory for Transformers and the hub. "
+        "marian: Marian files. onnx: the graph of an encoder, classifier or tagger. int8: a "
         "tformer model directory, quantized to a quarter of the size. tformer: a model directory "
-        "with --adapter added to the weights.",
+        "with --adapter merged into the weights.",
         "--format",
     ),
     quantization: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = option_field(
         None,
-        "Type of the weights for ctranslate2, which converts them when it loads.",
+        "Type of the weights for ctranslate2, which can convert them when it loads.",
         shown="float32",
     ),
     adapter: AdapterOption = None,
@@ -45,15 +45,14 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.
 
-    The ctranslate2 directory is loaded by that engine's Translator, which reads and writes the
-    pieces of `tformer tokenize`. The huggingface directory is loaded by AutoModelForSeq2SeqLM and
-    AutoTokenizer of that library, that of a language model by AutoModelForCausalLM, others by the
-    class that is named; its README.md is a model card, in which you fill in the license. The marian
-    directory needs Marian 1.12, which for one of tformer's own models reads and writes the same
-    pieces. The onnx directory has onnx/model.onnx, whose inputs are input_ids and attention_mask,
-    and a tokenizer for AutoTokenizer; transformers.js loads it, too. The int8 model is a model
-    directory for translate, evaluate, score, benchmark, classify, tag, fill and embed; it computes
-    what `--precision int8` does with MODEL.
+    ctranslate2: load the directory with CTranslate2's Translator, which reads and writes the pieces
+    of `tformer tokenize`. huggingface: load it with AutoTokenizer and AutoModelForSeq2SeqLM, a
+    language model with AutoModelForCausalLM, others with the class that the export names; its
+    README.md is a model card, in which you fill in the license. marian: needs Marian 1.12, which
+    reads and writes the same pieces for tformer's own models. onnx: onnx/model.onnx takes input_ids
+    and attention_mask; AutoTokenizer loads the tokenizer, and transformers.js loads both. int8: a
+    model directory for translate, evaluate, score, benchmark, classify, tag, fill and embed, with
+    the results of `--precision int8`.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8
@@ -75,7 +74,7 @@ def export(
     # Before the conversion: a directory that is in use is an error at once
     check_free(output)
     if quantization is not None:
-        raise UsageError("--quantization: is for --format ctranslate2; omit it")
+        raise UsageError("--quantization: only for --format ctranslate2; omit it")
     note(f"{output}: {_write(model, output, export_format, adapter)}", quiet=quiet)
 
 
@@ -86,7 +85,7 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
     if export_format == "tformer":
         if adapter is None:
             raise UsageError(
-                "--adapter: is missing; without it, MODEL itself is the model directory"
+                "--adapter: is missing; without one, MODEL is already the model directory"
             )
         workflow.export_merged(model, output, adapter)
         return "a model directory"

@@ -1,4 +1,4 @@
-"""`tformer fill`: what may stand in the gaps of lines."""
+"""`tformer fill`: candidates for the gaps in lines."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -22,13 +22,13 @@ def fill(
         "--format",
     ),
     top: int | None = option_field(
-        None, "Candidates of each gap, for tsv and jsonl; 0: all tokens.", shown="5", min=0
+        None, "Candidates for each gap, for tsv and jsonl; 0: all tokens.", shown="5", min=0
     ),
 ) -> None:
     """Fill gaps in texts with a masked language model: one line out for each line in.
 
-    A gap is written [MASK], or as the model's own files name it. Several gaps of a line are filled
-    each by itself. Lines without a gap stay as they are and are counted in a warning. In float32 a
+    A gap is written [MASK], or as the model's own files name it. If a line has several gaps, each
+    is filled on its own. Lines without a gap stay as they are; a warning counts them. In float32 a
     line's candidates do not depend on its neighbors.
 
     Examples:
@@ -45,7 +45,7 @@ def fill(
 
     def begin(opened: "Opened") -> Compute:
         filler = GapFiller(opened)
-        # Only an open model tells how its gaps are written; the last warning names them
+        # How gaps are written is known only once the model is open; the last warning names them
         names.extend(filler.names)
         return lambda texts, first: filler.fill(texts, n_candidates, job.too_long, first)
 

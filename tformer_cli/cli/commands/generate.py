@@ -37,34 +37,32 @@ if TYPE_CHECKING:
 
 PROMPT = argument(
     "PROMPT",
-    'Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a terminal '
-    "a text from nothing.",
+    'Beginnings of texts; "" starts from nothing. Without any, reads -i or stdin; on a '
+    "terminal, starts from nothing.",
     default=None,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritingOptions:
-    """Options of what is written."""
+    """Options of the output."""
 
-    n_best: int = option_field(
-        1, "Texts per prompt; needs --format jsonl if there are several.", min=1
-    )
+    n_best: int = option_field(1, "Texts per prompt; more than one needs --format jsonl.", min=1)
     output_format: Literal["text", "jsonl"] = option_field(
         "text",
-        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line ends "
-        "inside become spaces. jsonl: one object per prompt.",
+        "text: the prompt and its continuation; for prompts from -i or stdin one line each, with "
+        "spaces for line breaks. jsonl: one object per prompt.",
         "--format",
     )
     stop: list[str] | None = option_field(
         None,
-        "End a text before the first occurrence of this one; \\n is a line end. Repeatable.",
+        "End a text before the first occurrence of TEXT; \\n is a line break. Repeatable.",
         shown="none",
         metavar="TEXT",
     )
     buffer_lines: int | None = option_field(
         None,
-        "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
+        "Prompts to read before continuing a buffer; 1 answers prompt by prompt.",
         panel="Large jobs",
         shown="64; 1 from a terminal",
         min=1,
@@ -94,8 +92,8 @@ def generate(
 ) -> None:
     r"""Continue prompts with a language model.
 
-    The same seed gives the same texts. In float32 a text does not depend on the prompts beside its
-    own. On a terminal a single text appears token by token.
+    The same seed gives the same texts. In float32 a text does not depend on the other prompts. On a
+    terminal, a single text appears token by token.
 
     Examples:
         tformer generate runs/shakespeare "ROMEO:" --temperature 0.8 --max-length 300
@@ -110,12 +108,12 @@ def generate(
     read, is_typed = LineCounts(), files.is_typed(prompt)
     prompts: Iterator[str] | None = None
     if not prompt and files.input_file is None and stdin_is_terminal():
-        # A text from nothing is the most likely wish of who gives nothing at a terminal
+        # Without input at a terminal, users most likely want a text from nothing
         prompt = [""]
     if not prompt or prompt == [STANDARD_STREAM]:
         prompts = input_lines(prompt, files.input_file, read, "--input", quiet=quiet)
     elif files.input_file is not None:
-        raise UsageError("--input: prompts are given as arguments already; omit one of the two")
+        raise UsageError("--input: prompts are already given as arguments; omit one of the two")
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
     from tformer_cli.kinds.lines.job import ResultCounts
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def guide(
     topic: str | None = argument(
         "TOPIC",
-        "The guide to print; without it, the topics are listed.",
+        "Guide to print; without it, lists the topics.",
         default=None,
         complete=complete_topics,
     ),
@@ -50,9 +50,9 @@ def guide(
 ) -> None:
     """Print a guide, or list the topics.
 
-    On a terminal a guide is formatted and shown by $PAGER, unless --quiet; elsewhere it is the
-    Markdown itself. sample-report is a report page, to open in a browser without training a model;
-    names that end in .ipynb are notebooks.
+    On a terminal, the guide is formatted and shown in $PAGER, unless --quiet; elsewhere you get the
+    Markdown. sample-report is a report page, to open in a browser without training a model; topics
+    that end in .ipynb are notebooks.
 
     Examples:
         tformer guide
@@ -98,7 +98,7 @@ def show_guide(console: "Console", text: str, *, is_paged: bool = False) -> None
     from rich.text import Text
 
     class WholeLines(CodeBlock):
-        """Code whose long lines the terminal wraps, without a line end."""
+        """Code whose long lines the terminal wraps, without line breaks."""
 
         def __rich_console__(
             self, console: "Console", options: "ConsoleOptions"
@@ -120,9 +120,9 @@ NAME = argument("RECIPE", "Name of a shipped recipe.", complete=complete_recipes
 
 @recipes_app.callback()
 def recipes(ctx: typer.Context) -> None:
-    """List the shipped recipes, show one, or copy one to change.
+    """List the shipped recipes, show one, or copy one to edit.
 
-    Without a command the recipes are listed: what each trains, and where its data come from.
+    Without a command, lists the recipes: what each trains, and where its data come from.
 
     Examples:
         tformer recipes
@@ -168,7 +168,7 @@ def copy(
     ),
     quiet: QuietOption = False,
 ) -> None:
-    """Copy a recipe to a file of yours, to change and train.
+    """Copy a recipe to a file, to edit and train.
 
     An existing file is never overwritten.
 
@@ -187,7 +187,7 @@ def help_command(
     ctx: typer.Context,
     command: list[str] | None = argument(
         "COMMAND",
-        "The command, such as translate or tokenize train; without it, all are listed.",
+        "Command, such as translate or tokenize train; without it, lists all commands.",
         default=None,
         complete=complete_commands,
     ),

@@ -23,33 +23,33 @@ MOST_LABELS = 10
 def import_model(
     source: str = argument(
         "SOURCE",
-        "Directory or file of a model, its name on the Hugging Face hub (owner/name), or a name or "
-        "pair of `tformer models`.",
+        "Directory or file of a model, a name on the Hugging Face hub (owner/name), or a name or "
+        "pair from `tformer models`.",
         role="reads_directory",
     ),
     *,
     output: Path | None = option_field(
         None, "Directory to write; it must be new or empty.", "-o", role="writes_directory"
     ),
-    dry_run: bool = option_field(False, "Show what would be made, and write nothing."),
+    dry_run: bool = option_field(False, "Show what would be written; write nothing."),
     weights: Literal["float32", "int8"] | None = option_field(
         None,
-        "Type of the matrices. int8 is for models that hold integers.",
+        "Type of the matrices. int8 is only for models stored as integers.",
         shown="as in the source",
     ),
     quiet: QuietOption = False,
 ) -> None:
-    """Make a model directory of another tool's model.
+    """Convert another tool's model to a model directory.
 
     Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB, mBART, Pegasus and T5 models
-    (mT5, ByT5 and MADLAD-400 among them), Marian's own models, the Firefox translation models
-    (Bergamot), CTranslate2 directories, Argos packages, and models of fairseq, OpenNMT-py and Eole;
-    language models: directories of GPT-2, GPT-NeoX, LLaMA and Qwen2, checkpoints of nanoGPT and
-    minGPT, files of llama2.c; encoders: BERT, RoBERTa, DistilBERT, ELECTRA and those of
-    sentence-transformers; and models of images: ViT, DINOv2 and timm's Vision Transformers. A
-    directory of peft with a LoRA adapter becomes the model that it names with the adapter added.
-    Nothing in their files is executed. Commands that take MODEL take such a SOURCE, too, and import
-    it into the cache once.
+    (including mT5, ByT5 and MADLAD-400), Marian's own models, the Firefox translation models
+    (Bergamot), CTranslate2 directories, Argos packages, and models from fairseq, OpenNMT-py and
+    Eole. Language models: GPT-2, GPT-NeoX, LLaMA and Qwen2 directories, nanoGPT and minGPT
+    checkpoints, llama2.c files. Encoders: BERT, RoBERTa, DistilBERT, ELECTRA and
+    sentence-transformers. Image models: ViT, DINOv2 and timm's Vision Transformers. A peft
+    directory with a LoRA adapter becomes the model it names, with the adapter merged in. Nothing in
+    these files is executed. Commands that take MODEL also take such a SOURCE, and import it into
+    the cache once.
 
     Examples:
         tformer import Helsinki-NLP/opus-mt-en-de -o opus-en-de

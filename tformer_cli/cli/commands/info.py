@@ -25,12 +25,12 @@ MOST_LANGUAGES = 20
 def info(
     model: ModelArgument,
     *,
-    output_format: str = text_or_json("Lines to read, or one JSON object."),
+    output_format: str = text_or_json("Readable lines, or one JSON object."),
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Show what a model is and how it was trained.
 
-    Its shape, vocabulary, languages, training, scores and size on disk, from the files of the model
+    Shows shape, vocabulary, languages, training, scores and size on disk, read from the model
     directory. Nothing is computed.
 
     Examples:
@@ -125,7 +125,7 @@ def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.config.origin is not None:
         yield "Imported from", f"{details.config.origin.source} ({details.config.origin.kind})"
-    # A foreign model lies in the cache, whose path its user has not named
+    # A foreign model is in the cache, whose path the user did not name
     if details.named != str(details.path):
         yield "Imported into", str(details.path)
     if details.config.start is not None:

@@ -24,7 +24,7 @@ def make_corpus(
     ),
     pairs: int | None = option_field(
         None,
-        "Sentence pairs, sentences with stars, strings or pictures, for training.",
+        "Number of training examples: sentence pairs, rated sentences, strings or pictures.",
         shown="50000; 8000 ratings; 4000 strings; 6000 pictures",
         min=1,
         max=MOST_PAIRS,
@@ -34,12 +34,12 @@ def make_corpus(
 ) -> None:
     """Write a built-in corpus to files: English and French, ratings, strings or pictures.
 
-    The files are train, valid and test, each as .en and .fr (ordinary text), .tok.en and .tok.fr
+    DIR gets train, valid and test files. translate: .en and .fr (plain text), .tok.en and .tok.fr
     (words separated by spaces) and .align (gold alignments: Pharaoh links between those words).
-    Ratings are .txt, .label (the stars) and .gold (places of the words that decide, from 0), and so
-    are parity (even or odd, as the sum of its digits is) and brackets (balanced or not). copy,
-    reverse and sort are .source, .target and .align (which symbol is from which). Pictures are
-    .images.idx, .label and .gold.idx (1 where the shape is), some of them also PNG files.
+    rating, parity (is the digit sum even or odd?) and brackets (balanced or not?): .txt, .label and
+    .gold (positions of the deciding words, from 0). copy, reverse and sort: .source, .target and
+    .align (which symbol comes from which). image: .images.idx, .label and .gold.idx (1 where the
+    shape is), and some PNG files.
 
     Examples:
         tformer make-corpus corpus

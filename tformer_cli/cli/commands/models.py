@@ -1,4 +1,4 @@
-"""`tformer models`: the models that have a short name or stand for a language pair."""
+"""`tformer models`: models with a short name or for a language pair."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ HEAD = ("name", "for", "license", "MB", "here")
 def models(
     pair: str | None = argument(
         "LANG-LANG",
-        "Source and target language, such as en-de; without it, all models are listed.",
+        "Source and target language, such as en-de; without it, lists all models.",
         default=None,
     ),
     *,
@@ -29,10 +29,10 @@ def models(
 ) -> None:
     """List models that MODEL may name by a short name or a pair.
 
-    The table ships with tformer; nothing is asked of a network. For a pair, the first model is the
-    one that the pair itself stands for; the others are named by their names. A model is downloaded
-    when it is first used, and checked: Firefox's by the SHA-256 in the table, the others by the
-    Hugging Face hub's own hashes.
+    The table ships with tformer; no network is needed. A pair such as en-de stands for the first
+    model listed for it; use the others by name. A model is downloaded when first used, and
+    verified: Firefox models by the SHA-256 in the table, the others by the Hugging Face hub's
+    hashes.
 
     Examples:
         tformer models en-de

@@ -34,9 +34,9 @@ def plot(
 ) -> None:
     """Plot the training curves of one run or several.
 
-    Losses, scores, learning rate and speed come from each run's metrics.jsonl. The format tsv is a
-    table with one line per point: run, metric, x, value, weights (current, or average at the end of
-    a run); time is in seconds.
+    Losses, scores, learning rate and speed come from each run's metrics.jsonl. tsv has one line per
+    point: run, metric, x, value, weights (current, or average at the end of a run); time is in
+    seconds.
 
     Examples:
         tformer plot runs/quickstart

@@ -32,29 +32,30 @@ def quickstart(
     *,
     output: Path | None = option_field(
         None,
-        "Run directory to write, which is a model directory.",
+        "Run directory to write; it is also a model directory.",
         "-o",
         shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
         role="writes_run",
     ),
     task: Task = option_field(
         "translate",
-        "translate: English to French. rating: sentences to 1 to 5 stars. language-model: English "
-        "sentences. image: pictures to the shapes in them.",
+        "translate: English to French. rating: 1 to 5 stars for sentences. language-model: "
+        "English sentences. image: shapes in pictures.",
     ),
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a small model in minutes, and look inside it.
+    """Train a small model in minutes and look inside it.
 
-    It learns the built-in corpus, translates, is scored, and gets a page that shows every head.
-    Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second it
-    says how long here. The same command again resumes. With --task rating a classifier learns the
-    built-in ratings in a minute or two, and rates what it never saw; with --task language-model a
-    decoder alone learns the English sentences, is scored in bits per byte, and writes some; with
-    --task image a model of images tells shapes apart, and its page shows where each head looks.
+    The model learns the built-in corpus, translates and is scored, and a page shows every head.
+    Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second you
+    see an estimate for your machine. Run the same command again to resume. With --task rating, a
+    classifier learns the built-in ratings in a minute or two and rates sentences it has never seen.
+    With --task language-model, a decoder learns the English sentences, is scored in bits per byte,
+    and writes new ones. With --task image, an image classifier learns to tell shapes apart, and the
+    page shows where each head looks.
 
     Examples:
         tformer quickstart
@@ -98,7 +99,7 @@ class Quickstart:
     tested: str
     """Contents of the test set."""
     scores: Callable[[Any], tuple[str, str]]
-    """The scores of an evaluation, and what stands behind them."""
+    """The scores of an evaluation, with a remark on the test set."""
     page: str
     """Contents of the page."""
     commands: tuple[str, ...]

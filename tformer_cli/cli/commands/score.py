@@ -42,11 +42,11 @@ FOR_TRANSLATIONS = (
     *("length_penalty", "length_normalization", "coverage_penalty"),
 )
 RETOKENIZED = (
-    "the model was trained with BPE dropout, so it may write a text in other tokens than the "
-    "tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own for "
+    "the model was trained with BPE dropout, so its own translations may have other tokens than "
+    "the tokenizer's, which were scored; translate --n-best N --format jsonl keeps them for "
     "--n-best-file"
 )
-TEXTS_REFUSAL = "MODEL is a language model, without a source; omit it"
+TEXTS_REFUSAL = "MODEL is a language model, which has no source; omit it"
 CLASSIFIERS_REFUSAL = "MODEL is a classifier; omit it"
 
 
@@ -56,25 +56,27 @@ class PairOptions:
 
     source: str | None = option_field(
         None,
-        "Source sentences, one per line, the texts of a language model or classifier, or names of "
-        "images; - is stdin.",
+        "Source sentences, texts (for a language model or classifier) or names of images, one per "
+        "line; - is stdin.",
         "-i",
         role="reads_file",
     )
     target_file: str | None = option_field(
-        None, "Their translations or labels, one per line; - is stdin.", role="reads_file"
+        None,
+        "Translations or labels of the --source lines, one per line; - is stdin.",
+        role="reads_file",
     )
     n_best_file: str | None = option_field(
         None,
-        "Instead of --target-file: an n-best list to rerank, of translate --format moses (index "
-        "||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        "Instead of --target-file: an n-best list to rerank, from translate --format moses (index "
+        "||| translation ||| features ||| score) or jsonl, which is scored by its token_ids.",
         role="reads_file",
     )
     output: OutputOption = STANDARD_STREAM
     output_format: Literal["text", "tsv", "jsonl"] = option_field(
         "text",
-        "text: the log-probability. tsv: index, source, target, log-probability, score; of texts "
-        "index, text, log-probability, bits per byte; of labels index, text, label, "
+        "text: the log-probability. tsv: index, source, target, log-probability, score; for texts "
+        "index, text, log-probability, bits per byte; for labels index, text, label, "
         "log-probability, the most probable label. jsonl: one object per line, with the "
         "log-probability of every token.",
         "--format",
@@ -105,9 +107,7 @@ class PairOptions:
                 "-i, --source: is missing; name the file of the sources, one a line, or - for stdin"
             )
         if (self.target_file is None) == (self.n_best_file is None):
-            raise UsageError(
-                "--target-file: is missing or doubled; give either it or --n-best-file"
-            )
+            raise UsageError("--target-file: give exactly one of --target-file and --n-best-file")
         if self.n_best_file is not None and self.output_format != "text":
             raise UsageError("--format: an n-best list keeps its own; omit it")
         return self.source, self.target_file or self.n_best_file or ""
@@ -139,17 +139,17 @@ def score(
     options: ModelOptions,
     quiet: QuietOption = False,
 ) -> None:
-    """Score given translations, labels or texts by the model's probabilities.
+    """Score existing translations, labels or texts by the model's probabilities.
 
     This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
     and the end of sentence. The score is the log-probability after the penalties; --n-best-file
-    ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
+    ranks by it. Probabilities are over the whole target vocabulary, even if MODEL has a shortlist.
 
-    A language model scores the lines of --source themselves: their log-probability, and with tsv or
-    jsonl their bits per byte, by which sort finds the oddest lines. A masked one does so by the
-    probability of each token where it alone is hidden (pseudo-log-likelihood). A classifier scores
-    the label in --target-file of each text or image: the least probable ones may well be wrong.
-    --images has labels of its own, of a folder's names or in a file.
+    A language model scores the lines of --source: their log-probability, and in tsv and jsonl their
+    bits per byte; sort by these to find the oddest lines. A masked language model masks one token
+    at a time (pseudo-log-likelihood). A classifier scores the label of each text or image from
+    --target-file: the least probable labels may well be wrong. --images brings its own labels, from
+    folder names or a file.
 
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
@@ -216,7 +216,7 @@ def _open(
         files = pairs.texts()
         refuse(options.only(*FOR_TRANSLATIONS), TEXTS_REFUSAL)
         if measured_by == "gaps":
-            refuse(options.only("adapter"), "is of other models; omit it")
+            refuse(options.only("adapter"), "MODEL takes no adapter; omit it")
     check_stdin_is_read_once(files)
     # Before the imports: a missing file is an error at once, not after seconds
     return [file_lines(file, read, quiet=quiet) for file in files]

@@ -47,19 +47,19 @@ class LinkOptions:
 
     alignments: str | None = option_field(
         None,
-        "Links between source and target, a line of Pharaoh's i-j for each pair, counted from 0.",
+        "Word alignments: for each pair a line of Pharaoh links i-j, counted from 0.",
         shown="each target token with the source token that it attends to most",
         role="reads_file",
     )
     units: Literal["words", "pieces"] | None = option_field(
         None,
-        "What the links of --alignments count: words, or the pieces that `tformer tokenize "
-        "encode` writes.",
+        "Units that --alignments counts: words, or the pieces that `tformer tokenize encode` "
+        "writes.",
         shown="words",
     )
 
     def check(self, pairs: PairOptions) -> None:
-        """Checks that the alignments have pairs, and what is said of them belongs to some."""
+        """Checks that alignments come with pairs, and options about alignments with alignments."""
         if self.alignments is not None and pairs.target_file is None:
             raise UsageError(
                 "--alignments: needs the target sentences; name their file with --target-file"
@@ -67,9 +67,11 @@ class LinkOptions:
         words = {"source_words": pairs.source_words, "target_words": pairs.target_words}
         if self.alignments is None:
             values = {"units": self.units, **words}
-            refuse(values, "says what --alignments count; name them or omit it")
+            refuse(values, "only says what --alignments counts; add --alignments or omit it")
         if self.units == "pieces" and any(words.values()):
-            raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
+            raise UsageError(
+                "--units: pieces are not words; omit --source-words and --target-words"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class ListOptions:
     """Contents of the shortlist, and its place."""
 
     frequent: int | None = option_field(
-        None, "The N most frequent target tokens belong to every sentence.", shown="100", min=0
+        None, "Allow the N most frequent target tokens in every sentence.", shown="100", min=0
     )
     best: int = option_field(
         100, "Keep the N most probable target tokens of each source token.", min=1
@@ -91,8 +93,7 @@ class ListOptions:
     )
     save: bool = option_field(
         False,
-        "Store it in the model directory, which then translates with it unless --shortlist says "
-        "otherwise.",
+        "Store the shortlist in the model directory, which then uses it by default.",
     )
     output_format: Literal["safetensors", "text"] = option_field(
         "safetensors",
@@ -104,12 +105,14 @@ class ListOptions:
         from tformer_cli.artifacts.config_file import SHORTLIST
 
         if (self.output is None) != self.save:
-            raise UsageError("--output: is missing or doubled; give either it or --save")
+            raise UsageError("--output: give exactly one of --output and --save")
         if self.output_format == "text":
             if self.save:
-                raise UsageError("--save: stores what tformer reads; omit --format text")
+                raise UsageError("--save: only stores tformer's own format; omit --format text")
             if self.frequent is not None:
-                raise UsageError("--frequent: is Marian's to say (its --shortlist FILE N); omit it")
+                raise UsageError(
+                    "--frequent: Marian takes this number itself (--shortlist FILE N); omit it"
+                )
         path = str(model / SHORTLIST) if self.output is None else self.output
         check_ending(path, [self.output_format])
         _check_replaced(path, is_own=self.save)
@@ -140,12 +143,12 @@ def shortlist(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Make a lexical shortlist, which makes translation faster.
+    """Build a lexical shortlist to speed up translation.
 
-    Every line is then translated with tokens that its source tokens were aligned with in a corpus,
-    and with frequent ones. The corpus should be large, and like what will be translated. Without
-    --target-file it is translated first. `tformer benchmark --shortlist FILE --shortlist none
-    --reference FILE` tells what is gained and lost.
+    With a shortlist, each line is translated using only the tokens aligned with its source tokens
+    in a corpus, and the most frequent tokens. The corpus should be large and similar to the text
+    you will translate. Without --target-file, MODEL translates it first. `tformer benchmark
+    --shortlist FILE --shortlist none --reference FILE` measures the effect on speed and quality.
 
     Examples:
         tformer shortlist runs/quickstart -i train.en --target-file train.fr --save
@@ -176,7 +179,7 @@ def shortlist(
                 progress.update(report.lines)
         # Inside `results`, which then leaves no file
         if not lexicon.n_linked:
-            raise DataError("--source: has no pair to align; give a text and its translation")
+            raise DataError("--source: there is no pair to align; give a text and its translation")
         if lists.output_format == "text":
             entries = workflow.lexicon_lines(lexicon, tokenizer, lists.best)
             stream.writelines(map(utf8_line, entries))
@@ -205,7 +208,7 @@ def _open(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bo
         before_torch=torch_preparation(opening["threads"]),
         **opening,
     )
-    # With given alignments nothing is computed, and no device needs to be told
+    # With --alignments nothing is computed, so there is no device to name
     if not is_aligned:
         note_choices(opened, quiet=quiet)
     return opened

@@ -28,9 +28,9 @@ def tag(
 ) -> None:
     """Label the words of texts: one line out for each line in.
 
-    Words are what white space separates, and a line has a label for each. The order is kept. Blank
-    lines stay blank. In float32 a line's labels and probabilities do not depend on its neighbors. A
-    line that is longer than the model takes is read in parts.
+    White space separates words, and each word gets a label. The order is kept. Blank lines stay
+    blank. In float32 a line's labels and probabilities do not depend on its neighbors. Lines longer
+    than the model takes are read in parts.
 
     Examples:
         tformer tag runs/names "Anna lives in Paris ."

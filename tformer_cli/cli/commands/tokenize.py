@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 tokenize_app = CommandGroup(
     "tokenize",
-    help="Train a tokenizer, apply it to text, measure it.\n\nExamples:\n"
+    help="Train, apply and measure tokenizers.\n\nExamples:\n"
     "  tformer tokenize train a.en a.fr -o tokenizer.json\n"
     "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
 )
@@ -56,9 +56,9 @@ INPUT = option_field(
     role="reads_file",
     shown="stdin",
 )
-IDS = option_field(False, "Token ids instead of pieces.")
+IDS = option_field(False, "Use token ids instead of pieces.")
 SIDE: Literal["source", "target"] = option_field(
-    "source", "Language of the text, for a tokenizer of a model that has one for each."
+    "source", "Side of the text, for a model with a tokenizer for each side."
 )
 
 
@@ -78,14 +78,14 @@ def train(
     ),
     vocab_size: int = option_field(
         8000,
-        "Vocabulary size with the 4 special tokens; byte always has 260.",
+        "Vocabulary size, including the 4 special tokens; byte always has 260.",
         min=5,
         max=MOST_PIECES,
     ),
     normalization: Normalization = option_field(
         "nfc",
-        "nfc composes letters with their accents; sources of models trained with it are also read "
-        "with plain spaces and without soft hyphens and the like. none changes nothing.",
+        "nfc composes letters and accents; models trained with it also read every space in the "
+        "source as a plain space, and ignore soft hyphens and the like. none changes nothing.",
     ),
     quiet: QuietOption = False,
 ) -> None:
@@ -133,7 +133,7 @@ def encode(
     side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
-    """Encode text: lines into pieces or ids, separated by single spaces.
+    """Encode lines of text into pieces or ids, separated by single spaces.
 
     Examples:
         echo "The old house." | tformer tokenize encode runs/quickstart
@@ -156,7 +156,7 @@ def decode(
     side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
-    """Decode text: lines of pieces or ids back into text.
+    """Decode lines of pieces or ids into text.
 
     Examples:
         tformer tokenize decode tokenizer.json -i a.ids --ids
@@ -183,7 +183,7 @@ def stats(
     format_: str = text_or_json("A table, or one JSON object."),
     quiet: QuietOption = False,
 ) -> None:
-    """Measure a tokenizer: pieces per word, unknown rate, vocabulary used, round trip.
+    """Measure a tokenizer: pieces per word, unknown rate, vocabulary use, round trip.
 
     Examples:
         tformer tokenize stats tokenizer.json train.en train.fr
@@ -254,7 +254,7 @@ def show_statistics(console: "Console", statistics: "dict[str, TokenizerStatisti
     names = [name.replace("_", " ") for name in summaries[0]]
     is_ascii = is_ascii_only(console)
     most = console.width - max(map(len, names)) - 2
-    # A long path is cut at its beginning: its end tells files apart
+    # Long paths are cut at the beginning: their ends distinguish files
     ends = (show_text(file, is_ascii=is_ascii)[::-1] for file in statistics)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [

@@ -34,21 +34,20 @@ if TYPE_CHECKING:
 
 RECIPE = argument(
     "RECIPE",
-    "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+    "A TOML file or the name of a shipped recipe; `tformer recipes` lists them.",
     complete=complete_recipes,
     role="reads_file",
 )
 RECIPE_OR_SOURCE = argument(
     "RECIPE|SOURCE",
-    "TOML file, or the name of a shipped recipe (`tformer recipes` lists them); or your text in "
-    "the source language, one sentence a line, or a .tsv of pairs: then the recipe is chosen.",
+    "A TOML file or the name of a shipped recipe (`tformer recipes` lists them); or your source "
+    "text, one sentence per line, or a .tsv of pairs, for which tformer chooses a recipe.",
     complete=complete_recipes,
     role="reads_file",
 )
 TARGET = argument(
     "TARGET",
-    "Its translation, a line for each line of SOURCE; or labels of its lines, then a classifier "
-    "is trained.",
+    "Translation of SOURCE, line by line; or a label for each line, to train a classifier.",
     default=None,
     shown="none",
     role="reads_file",
@@ -66,11 +65,11 @@ def train(
 ) -> None:
     """Train a model from a recipe or two aligned files, or resume a run.
 
-    Of SOURCE and TARGET, RUN/data gets a validation and a test set without near copies of training
-    pairs, and RUN/chosen.toml the recipe, chosen by the size of the text and the limits of the run.
-    The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
-    run. Ctrl-C and SIGTERM finish the step and save a checkpoint. A limit such as --max-steps is a
-    part of the recipe: with another one it is another run.
+    With SOURCE and TARGET, tformer splits off validation and test sets without near copies of
+    training pairs (RUN/data), and writes a recipe suited to the size of the text and the limits of
+    the run (RUN/chosen.toml). Run the same command again to resume; on the CPU the result is bit
+    for bit the same as without the interruption. Ctrl-C and SIGTERM finish the step and save a
+    checkpoint. Limits such as --max-steps are part of the recipe: to change one, start a new run.
 
     Examples:
         tformer train quickstart --max-time 5m -o runs/first
@@ -150,7 +149,7 @@ def _prepare_recipes(
     own = changes.own_text(files, run, runs, device=device, fresh=fresh)
     name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
     recipes = {
-        # What is said of one run holds for the others
+        # Notes on one run apply to the others
         directory: options.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
         for number, (directory, options) in enumerate(runs.items())
     }
@@ -158,7 +157,7 @@ def _prepare_recipes(
     for directory, recipe in recipes.items():
         kind.check(directory, group, may_ask=is_first)
         if kind.seeds and kind.trains and own is None and not recipe.data.valid:
-            raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
+            raise UsageError("--seeds: comparing the runs needs data.valid in the recipe")
     # The processes of an agent find what it has written
     if own is not None and is_first:
         if kind.trains:
@@ -223,7 +222,7 @@ def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
 
 @contextmanager
 def _reporting_stops_to(agent: int) -> Iterator[None]:
-    """Turns a stop into a note: the agent also stops its processes to restart them."""
+    """Reports a stop as a note, since the agent also stops its processes to restart them."""
     try:
         yield
     except Interrupted as error:
@@ -243,7 +242,7 @@ def naming_recipe(name: str, *tables: str) -> Iterator[None]:
     except (DataError, RecipeError) as error:
         if not str(error).startswith(tables):
             raise
-        # Of the same type, on which the exit status depends
+        # Keep the type, since the exit status depends on it
         raise type(error)(f"{find_recipe(name)}: {error}") from error
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tformer_cli.trainer.processes.launch import Group
 
 LARGEST_SEED = (1 << 63) - 1
-"""As of training.seed, which alone would be blamed on --seed."""
+"""The limit of training.seed; checked here so that the error names --seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class RecipeOptions:
     )
     start: Path | None = option_field(
         None,
-        "Start from the weights of this model, a directory or a name of `tformer models`, and keep "
-        "its shape and tokenizer.",
+        "Start from the weights of this model (a directory or a name from `tformer models`), and "
+        "keep its shape and tokenizer.",
         "--from",
         shown="random weights",
         metavar="MODEL",
@@ -53,19 +53,19 @@ class RecipeOptions:
     )
     max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
     max_epochs: int | None = option_field(
-        None, "Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1
+        None, "Stop after N epochs (passes over the corpora).", shown="the recipe's", min=1
     )
     max_time: str | None = option_field(
         None,
-        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay are "
-        "fitted to it.",
+        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay fit "
+        "into it.",
         shown="the recipe's",
         metavar="TIME",
     )
     seed: TrainingSeedOption = None
     precision: Literal["auto", "float32", "bfloat16"] = option_field(
         "auto",
-        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        "Precision to train in; bfloat16 is mixed precision. auto: the recipe's.",
         panel="Machine",
     )
 
@@ -115,7 +115,7 @@ class RecipeOptions:
         return {key: change for key, change in changes.items() if change[1] is not None}
 
     def _all_overrides(self, changes: dict[str, tuple[str, object]]) -> list[str]:
-        """The overrides of `--set`, and after them those of options."""
+        """The overrides from `--set`, then those from options."""
         return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in changes.items())]
 
     def load(
@@ -126,7 +126,7 @@ class RecipeOptions:
         from tformer_cli.train.start import completion
 
         changes = self._of_options()
-        # What the recipe says beside --from gives way to the model; what --set says does not
+        # With --from, the model overrides the recipe's own keys, but not those of --set
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
@@ -142,29 +142,29 @@ class ProcessOptions:
     threads: ThreadsOption = 0
     processes: int | None = option_field(
         None,
-        "Train in N processes on this machine; a lost one is started again.",
+        "Train in N processes on this machine; a process that dies is restarted.",
         panel="Machine",
         shown="this one",
         min=1,
     )
     nodes: str | None = option_field(
         None,
-        "Machines that train together; between MIN and MAX they may come and go. One number fixes "
-        "it.",
+        "Number of machines that train together: machines may join and leave between MIN and MAX; "
+        "a single number is fixed.",
         panel="Machine",
         shown="1",
         metavar="MIN:MAX",
     )
     meet: str | None = option_field(
         None,
-        "One of the machines, where all of --nodes meet.",
+        "Address of one of the machines, where all machines of --nodes connect.",
         panel="Machine",
         shown="this machine",
         metavar="HOST:PORT",
     )
 
     def group(self) -> "Group | None":
-        """None if this process trains alone."""
+        """None if only this process trains."""
         from tformer_cli.trainer.processes.launch import Group, Launch, read_launch
 
         place = read_launch()
@@ -198,7 +198,7 @@ class RunOptions:
 
     output: Path | None = option_field(
         None,
-        "Run directory to write, which is a model directory.",
+        "Run directory to write; it is also a model directory.",
         "-o",
         shown="runs/RECIPE",
         role="writes_run",
@@ -210,8 +210,8 @@ class RunOptions:
     )
     seeds: str | None = option_field(
         None,
-        "Train a run for each seed, RUN/seed-1 and so on, and report the mean and deviation of "
-        "their scores, and tests between them.",
+        "Train one run per seed (RUN/seed-1 and so on), and report the mean and standard "
+        "deviation of their scores, and significance tests between them.",
         panel="Machine",
         shown="one run",
         metavar="N,N",
@@ -221,7 +221,7 @@ class RunOptions:
     )
     profile: int | None = option_field(
         None,
-        "Profile N steps and show where the time goes; keeps no model.",
+        "Profile N steps and show where the time goes; keep no model.",
         panel="Diagnosis",
         shown="no profile",
         min=1,
@@ -245,12 +245,16 @@ class RunOptions:
                     f"--seeds: each must be below 2^63, but one is {visible(seed, 40)}"
                 )
         if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
-            raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
+            raise UsageError(
+                f'--seeds: "{self.seeds}" is not a list of different seeds; write 1,2,3'
+            )
         if changes.seed is not None:
             raise UsageError("--seed, --seeds: exclude each other; omit one of the two")
         # The runs follow each other, and a process that is lost would begin with the first again
         if group is not None or read_launch().world_size > 1:
-            raise UsageError("--seeds: trains in one process; omit it, or train each --seed")
+            raise UsageError(
+                "--seeds: only for training in one process; omit it, or train each --seed by itself"
+            )
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
@@ -270,7 +274,7 @@ class RunOptions:
             from tformer_cli.trainer.processes.launch import read_launch
 
             if has_model(run):
-                # Of several processes on one terminal each would ask
+                # Several processes on one terminal would each ask
                 ask_before_removing("run", run, may_ask=read_launch().world_size == 1)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRun:
-    """A run on two files or a table, whose recipe was chosen and not yet written."""
+    """A run on two files or a table, whose recipe was chosen but not yet written."""
 
     own: "OwnText"
     chosen: "Chosen"
@@ -33,7 +33,7 @@ class TextRun:
         return str(self.run / CHOSEN)
 
     def sample_recipe(self, recipe: "Recipe") -> "Recipe":
-        """The recipe with the files as they are, of which a dry run looks at a sample."""
+        """The recipe with the files as they are; a dry run samples them."""
         files = self.own.inputs.data.train
         return replace(recipe, data=replace(recipe.data, directory="", train=files, valid=files))
 
@@ -62,7 +62,7 @@ class TextRun:
         )
 
     def explain(self, *, quiet: bool) -> None:
-        """Says what was chosen and why, and what to expect."""
+        """Lists the choices with their reasons, and what to expect."""
         if not self.chosen.choices:
             return
         note(f"chose {self.name}:", quiet=quiet)
@@ -104,7 +104,7 @@ def text_run(
 
     The keys that are overridden are those of `--set`; overrides hold what the options give, too.
     """
-    # A recipe's name alone: nothing else is looked at, or imported
+    # Only a recipe's name: nothing else is read or imported
     if files[1] is None and not files[0].casefold().endswith((".tsv", *OPENERS)):
         return None
     from tformer_cli.train.own_text import choose_recipe, names_own_text, read_own_text
@@ -125,7 +125,7 @@ def text_run(
     place = read_launch()
     if place.world_size > 1 and not place.agent:
         raise UsageError(
-            "SOURCE: several machines train by a recipe; name the chosen.toml of a run of one"
+            "SOURCE: several machines need a recipe; name the chosen.toml of a run on one machine"
         )
     own = read_own_text([file for file in files if file is not None], run)
     chosen = choose_recipe(

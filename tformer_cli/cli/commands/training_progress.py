@@ -221,7 +221,7 @@ def training_progress(examples: Examples, *, quiet: bool) -> Iterator[TrainingVi
     else:
         from rich.live import Live
 
-        # Each event redraws it: a thread for that would run beside the training
+        # Each event redraws it: a drawing thread would compete with training
         with Live(console=stderr_console(), auto_refresh=False) as live:
             yield Dashboard(live, examples)
 
@@ -280,7 +280,7 @@ def event_lines(event: TrainingEvent) -> list[str]:
 
 
 def by_rank(scores: Mapping[str, float]) -> list[str]:
-    """Names of scores, those of the task before loss and perplexity."""
+    """Names of scores: the task's own first, then loss and perplexity."""
     losses = ("loss", "perplexity")
     return [*(name for name in scores if name not in losses), *(n for n in losses if n in scores)]
 
@@ -298,15 +298,15 @@ def warnings(event: TrainingEvent) -> list[str]:
         case RolledBack():
             place = f"step {event.step:,}" if event.step else "the initial weights"
             text = (
-                f"step {event.failed_step:,}: {event.problem}; rolled back to {place}; "
-                f"learning rates × {event.learning_rate_factor:g} from now on, the batches "
-                "in between are skipped"
+                f"step {event.failed_step:,}: {event.problem}; rolled back to {place}; from now "
+                f"on learning rates × {event.learning_rate_factor:g}; the batches in between are "
+                "skipped"
             )
             return [text]
         case BatchSplit():
             text = (
-                f"step {event.step:,}: out of memory; batches that do not fit are computed "
-                "in parts from now on, with the same gradients; choose a lower "
+                f"step {event.step:,}: out of memory; from now on, batches that do not fit are "
+                "computed in parts, with the same gradients; choose a lower "
                 "training.tokens_per_batch for a new run"
             )
             return [text]

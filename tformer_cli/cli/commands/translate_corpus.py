@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 SOURCE = argument(
     "SOURCE…",
-    "Files of text, .jsonl, .tsv, .csv or .parquet, also .gz, .xz, .bz2 and .zst of lines; or "
-    "Hugging Face datasets, a directory or a hub name. All of one kind.",
+    "Text, .jsonl, .tsv, .csv or .parquet files (line files also as .gz, .xz, .bz2 or .zst), or "
+    "Hugging Face datasets (a directory or a hub name). All must have the same format.",
     role="reads_file",
 )
 DIRECTORY = option_field(
     REQUIRED,
-    "Directory for the shards; one that the same command has begun is continued.",
+    "Directory for the shards; if the same command has begun it, continues there.",
     "-o",
     role="adds_files",
 )
@@ -53,13 +53,13 @@ class CorpusOptions:
 
     source_field: str = option_field(
         "",
-        "Column (from 1) or field of the text; dots descend.",
+        "Column (from 1) or field of the text; dots name nested fields.",
         shown="1, or source",
         metavar="COLUMN",
     )
     target_field: str = option_field(
         "translation",
-        "Field or column that the translation gets; in TSV it is added at the end.",
+        "Field or column for the translation; in TSV it is added at the end.",
         metavar="FIELD",
     )
     score_field: str = option_field(
@@ -69,7 +69,7 @@ class CorpusOptions:
         metavar="FIELD",
     )
     input_format: Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "dataset"] = (
-        option_field("auto", "Kind of the sources; auto goes by their endings.", panel="Formats")
+        option_field("auto", "Format of the sources; auto: by file extension.", panel="Formats")
     )
     split: str = option_field(
         "train", "Split of a dataset; train[:1000] works.", panel="Formats", metavar="SPLIT"
@@ -79,14 +79,15 @@ class CorpusOptions:
     )
     lines_per_shard: int = option_field(
         10240,
-        "Lines of a shard, which a worker translates at once and a kill costs at most.",
+        "Lines per shard: a worker translates one shard at a time, and an interruption loses at "
+        "most one per worker.",
         panel="Large jobs",
         min=1,
     )
     shard: str | None = option_field(
         None,
-        "Translate only part I of N of the lines, I from 0, into a DIR of its own. `cat` joins "
-        "the outputs.",
+        "Translate only part I of N of the lines (I from 0), into its own DIR. `cat` joins the "
+        "outputs.",
         panel="Large jobs",
         shown="all",
         metavar="I/N",
@@ -98,7 +99,7 @@ class CorpusOptions:
         from tformer_cli.bulk.shards import Fields
 
         if not self.target_field or self.target_field == self.score_field:
-            raise UsageError("--target-field: must be a name other than that of --score-field")
+            raise UsageError("--target-field: must differ from --score-field")
         fields = Fields(
             source=self.source_field, translation=self.target_field, score=self.score_field
         )
@@ -115,11 +116,12 @@ class CorpusOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Who translates."""
+    """The workers that translate."""
 
     workers: int | None = option_field(
         None,
-        "Processes of this machine. --threads are those of each; 0 divides the processors.",
+        "Number of processes on this machine. --threads is per process; 0 divides the cores among "
+        "them.",
         panel="Large jobs",
         shown="one a processor; one a GPU",
         min=1,
@@ -128,15 +130,15 @@ class WorkerOptions:
 
     cluster: str | None = option_field(
         None,
-        "Dask scheduler whose workers translate instead; they must see the model, the sources and "
-        "DIR under the same paths. Needs the extra cluster.",
+        "Dask scheduler whose workers do the translation; they must see the model, the sources "
+        "and DIR under the same paths. Needs the extra cluster.",
         panel="Large jobs",
         shown="none",
         metavar="HOST:PORT",
     )
     tls_ca: str | None = option_field(
         None,
-        "Certificate of the authority that scheduler and workers trust, in PEM format.",
+        "Certificate of the authority that the scheduler and workers trust, in PEM format.",
         panel="Large jobs",
         shown="no TLS",
         role="reads_file",
@@ -157,7 +159,7 @@ class WorkerOptions:
     )
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
-        """Makes what translates the shards."""
+        """Returns the object that translates the shards."""
         from tformer_cli.bulk.cluster import DaskCluster, TlsFiles
         from tformer_cli.bulk.processes import LocalProcesses
 
@@ -165,10 +167,10 @@ class WorkerOptions:
         options = [name for name, file in files.items() if file is not None]
         if self.cluster is None:
             if options:
-                raise UsageError(f"{options[0]}: is for a cluster; add --cluster HOST:PORT")
+                raise UsageError(f"{options[0]}: only for a cluster; add --cluster HOST:PORT")
             return LocalProcesses(self.workers, threads)
         if self.workers is not None:
-            raise UsageError("--workers: are processes of this machine; omit it or --cluster")
+            raise UsageError("--workers: only for processes on this machine; omit it or --cluster")
         # Now: the error of a connection would not name the file
         for name in options:
             check_file(str(files[name]))
@@ -192,15 +194,16 @@ def translate_corpus(
     ensemble: EnsembleOptions,
     options: TranslatorOptions,
     dry_run: bool = option_field(
-        False, "Read everything, show what would be done, and translate nothing."
+        False, "Read everything and show what would be done; translate nothing."
     ),
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Translate corpora into numbered shards of the same kind, all columns kept.
+    """Translate corpora into shards of the same format, with all columns.
 
-    Each line is translated once and as by `tformer translate`, in order. The same command again
-    continues behind any interruption; manifest.json tells what is in each shard.
+    Each line is translated once, in order, exactly as `tformer translate` does. Run the same
+    command again after any interruption to continue; manifest.json lists the contents of each
+    shard.
 
     Examples:
         tformer translate-corpus runs/mine news.txt -o news.fr --workers 4
@@ -231,7 +234,7 @@ def translate_corpus(
         try:
             report = do(model, corpora, output, bulk, **settings)
         except (KeyboardInterrupt, SystemExit):  # the second: SIGTERM
-            note(f"{output}: stopped; the same command resumes there", quiet=quiet or dry_run)
+            note(f"{output}: stopped; run the same command again to resume", quiet=quiet or dry_run)
             raise
     if dry_run:
         _preview(report, output)
@@ -242,7 +245,7 @@ def translate_corpus(
 
 @contextmanager
 def _show(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
-    """Yields what shows the reading of the sources, and what then shows the translation."""
+    """Yields the progress of reading the sources, and then of translating."""
     with ExitStack() as stack:
         reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))
         bars: list[LineProgress] = []

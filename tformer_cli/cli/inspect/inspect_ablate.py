@@ -44,7 +44,7 @@ class ReferenceOptions:
 
     source: Path | None = option_field(
         None,
-        "Source sentences or names of images, one per line, or the text of a language model; - is "
+        "Source sentences, names of images, or text for a language model, one per line; - is "
         "stdin.",
         "-i",
         shown="none, with --images",
@@ -52,7 +52,7 @@ class ReferenceOptions:
     )
     reference: list[Path] | None = option_field(
         None,
-        "Reference translation, or right labels. Repeat for several; the loss is the first's.",
+        "Reference translation, or correct labels. Repeat for several; the loss uses the first.",
         shown="none, of a language model",
         role="reads_file",
     )
@@ -67,14 +67,14 @@ class ReferenceOptions:
 
         pictures.check(has_texts=self.source is not None)
         if pictures.images is not None and len(self.reference or ()) > 1:
-            raise UsageError("--reference: an image has one right label; name one file")
+            raise UsageError("--reference: an image has one correct label; name one file")
         labels = str(self.reference[0]) if self.reference else ""
         labeled = pictures.read_labeled_images(labels, "--reference", counts)
         if labeled is not None:
             pairs = list(labeled)
             return [name for name, _ in pairs], [[label for _, label in pairs]]
         if self.source is None:
-            raise UsageError("--source: is missing; name the text, or --images of images")
+            raise UsageError("--source: is missing; name the text, or --images for an image model")
         source, *references = read_texts(self.files, counts)
         return source, references
 
@@ -121,7 +121,7 @@ def inspect_ablate(
     changes: str | None = option_field(
         None,
         "Instead translate TEXT without each head, and without each layer's heads, and show which "
-        "change its translation. --heads limits them.",
+        "of them change the translation. --heads limits them.",
         metavar="TEXT",
     ),
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
@@ -131,12 +131,11 @@ def inspect_ablate(
 ) -> None:
     """Show what a model loses without each of its heads.
 
-    Heads are switched off alone, and one after the other. Loss is per target token of the
-    reference, in nats; of a language model per token of the text, of a masked one per hidden token,
-    of a classifier of texts or images per label, of a tagger per word, and with those the accuracy
-    is told, too.
-    Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values of the paired
-    bootstrap (1,000 samples, --seed).
+    Heads are switched off one at a time, and then cumulatively. Loss is in nats per target token of
+    the reference; for a language model per token of the text, for a masked one per hidden token,
+    for a classifier per label, for a tagger per word. Classifiers and taggers also get their
+    accuracy. Importance is E |dL/dξ|, where ξ is a factor on the head. p-values of differences come
+    from a paired bootstrap (1,000 samples, --seed).
 
     Examples:
         tformer inspect-ablate runs/quickstart --changes "The street was too wide."
@@ -195,8 +194,8 @@ def inspect_ablate(
     pictures.check_model(opened.config)
     if pruned.write_pruned is not None and task_kind(opened.directory.config) not in TRANSLATORS:
         raise UsageError(
-            "--write-pruned: translates with the smaller model, and so is of translation models; "
-            "omit it"
+            "--write-pruned: only for translation models, since it translates with the smaller "
+            "model; omit it"
         )
     settings = replace(measured, seed=opening["seed"])
     layout = head_layout(inspected_model(opened.directory))

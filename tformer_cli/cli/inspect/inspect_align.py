@@ -74,13 +74,13 @@ class PairOptions:
     )
     source_words: str | None = option_field(
         None,
-        "The source with spaces between words, if links should count these words.",
+        "The source split into words by spaces, if links should count these words.",
         shown="the source's own spaces",
         role="reads_file",
     )
     target_words: str | None = option_field(
         None,
-        "The target with spaces between words, if links should count these words.",
+        "The target split into words by spaces, if links should count these words.",
         shown="the target's own spaces",
         role="reads_file",
     )
@@ -96,18 +96,18 @@ class LinkOptions:
 
     heads: list[str] | None = option_field(
         None,
-        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; several "
-        "are averaged. Repeatable.",
+        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; averaged "
+        "if there are several. Repeatable.",
         panel=EXTRACTION,
         shown="those stored by --save, else the last half of the layers",
         metavar="HEADS",
     )
     convention: Literal["naive", "shift"] | None = option_field(
         None,
-        "Which decoder position stands for a target token: the one that predicts it (naive), or "
-        "the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
+        "Decoder position of a target token: the one that predicts it (naive), or the one that "
+        "has read it (shift; SHIFT-ATT, Chen et al. 2020).",
         panel=EXTRACTION,
-        shown="that of the stored heads; naive for --heads; else as unchanged words say",
+        shown="that of the stored heads; naive for --heads; else as unchanged words suggest",
     )
     threshold: float | None = option_field(
         None,
@@ -120,19 +120,19 @@ class LinkOptions:
     )
     eos: Literal["drop", "keep"] = option_field(
         "drop",
-        "The weight on the end of sentence: ignore it (drop), or give a word that attends most to "
-        "it no link (keep).",
+        "Weight on the end of sentence: ignore it (drop), or leave words that attend most to it "
+        "without a link (keep).",
         panel=EXTRACTION,
     )
     reverse: Path | None = option_field(
         None,
-        "A model of the reverse direction, to align both ways.",
+        "A model for the reverse direction, to align both ways.",
         panel=EXTRACTION,
         role="reads_model",
     )
     method: Literal["intersection", "union", "grow-diag", "grow-diag-final-and"] = option_field(
         "grow-diag",
-        "How to join both directions of --reverse: intersection, union, grow-diag or "
+        "How to combine both directions of --reverse: intersection, union, grow-diag or "
         "grow-diag-final-and.",
         "--symmetrize",
         panel=EXTRACTION,
@@ -146,7 +146,7 @@ class ScoringOptions:
 
     gold: str | None = option_field(
         None,
-        "Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
+        "Gold alignments (i-j sure, i?j possible) to score every head and layer against.",
         panel=SCORING,
         role="reads_file",
     )
@@ -163,9 +163,7 @@ class ScoringOptions:
     def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> str:
         if pairs.target_file is None:
             if self.gold is not None:
-                raise UsageError(
-                    "--gold: needs given translations; name their file with --target-file"
-                )
+                raise UsageError("--gold: needs translations; name their file with --target-file")
             if any(pairs.of_pairs):
                 raise UsageError(
                     "--source-words, --target-words: need sentence pairs; add --target-file"
@@ -173,7 +171,7 @@ class ScoringOptions:
         options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
         if self.gold is None:
             values = {name: value or None for name, value in options.items()}
-            refuse(values, "applies to scores; name gold alignments with --gold")
+            refuse(values, "only for scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
@@ -181,14 +179,14 @@ class ScoringOptions:
         else:
             chosen = chosen_format(self.scores_format, output, VIEW.formats, chosen)
         if self.save and links.reverse is not None:
-            raise UsageError("--save: stores the heads of one model; omit --reverse")
+            raise UsageError("--save: only stores the heads of one model; omit --reverse")
         return chosen
 
 
 BufferLinesOption = Annotated[
     int | None,
     Option(
-        "Lines read before a buffer is aligned; 1 answers line by line.",
+        "Lines to read before aligning a buffer; 1 answers line by line.",
         min=1,
         metavar="N",
         panel="Large jobs",
@@ -212,9 +210,9 @@ def inspect_align(
 ) -> None:
     """Align words by cross-attention.
 
-    Each sentence gets a line of Pharaoh links i-j. Links count words, which spaces separate, from
-    0: source first. Without --target-file each sentence is aligned with its translation. With
-    --gold every head and every layer's mean is scored: alignment error rate (AER), precision and
+    Each sentence gets a line of Pharaoh links i-j, source first, that count space-separated words
+    from 0. Without --target-file, each sentence is aligned with its translation by MODEL. With
+    --gold, every head and every layer's mean is scored: alignment error rate (AER), precision and
     recall in percent.
 
     Examples:
@@ -263,7 +261,7 @@ def inspect_align(
 def _open_aligners(
     model: Path, links: LinkOptions, opening: OpeningArguments, *, quiet: bool
 ) -> "tuple[Opened, Aligner, Bidirectional | None]":
-    """Opens a model and, to align both ways, that of the reverse direction."""
+    """Opens a model and, to align both ways, the reverse model."""
     from tformer_cli.inspect.alignment import LinkRule
     from tformer_cli.inspect.jobs.align import Aligner, Bidirectional
 
@@ -277,7 +275,7 @@ def _open_aligners(
             "source_language": opening["target_language"],
             "target_language": opening["source_language"],
         }
-        # Quiet: it computes where the first one does, which is told already
+        # Quiet: it computes on the first model's device, which was already noted
         other = open_model(links.reverse, turned, quiet=True)
     rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
     aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)

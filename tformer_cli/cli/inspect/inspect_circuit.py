@@ -38,13 +38,13 @@ def inspect_circuit(
     pairs: str = argument(
         "PAIRS",
         "A built-in kind of pairs (pronoun, agreement, number, negation, rating, repeats), or a "
-        "file of lines SENTENCE, OTHER and perhaps TARGET and FOIL, with tabs between.",
+        "file with tab-separated SENTENCE, OTHER and, optionally, TARGET and FOIL on each line.",
         role="reads_file",
     ),
     *,
     models: list[Path] | None = option_field(
         None,
-        "One more model, such as that of another seed. Repeatable.",
+        "Another model, such as one trained with another seed. Repeatable.",
         metavar="MODEL",
         role="reads_model",
     ),
@@ -56,10 +56,11 @@ def inspect_circuit(
 ) -> None:
     """Find the fewest heads that keep a decision.
 
-    Pairs of sentences differ in a word that decides another one: it was too tired (il), it was too
-    wide (elle). Half of them choose the heads that keep the decision when every other head computes
-    what it does in the other sentence; the other half judges these heads. With --models each model
-    has a circuit of its own, and a table tells in how many of them each kind and layer is.
+    The sentences of a pair differ in a word that decides another word: it was too tired (il), it
+    was too wide (elle). Half of the pairs choose the heads that keep the decision when every other
+    head computes what it does in the other sentence; the other half tests these heads. With
+    --models, each model has its own circuit, and a table counts the models whose circuit includes
+    each kind and layer.
 
     Examples:
         tformer inspect-circuit runs/quickstart pronoun
@@ -105,7 +106,7 @@ def _find_pairs(
     minimal_pairs = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
     if n_again := counts.lines - len(minimal_pairs):
         again = count_of(n_again, "line")
-        note(f"{again} skipped: blank, or two sentences that were read before", quiet=quiet)
+        note(f"{again} skipped: blank or repeated pairs", quiet=quiet)
     if len(minimal_pairs) > n_drawn:
         note(f"drawing {n_drawn} of {len(minimal_pairs):,} pairs; --draw N takes more", quiet=quiet)
     return minimal_pairs

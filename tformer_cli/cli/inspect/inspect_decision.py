@@ -37,20 +37,20 @@ class WordOptions:
 
     target: str | None = option_field(
         None,
-        "A, the word or piece that is decided for, or a label; of a tagger the word whose label is "
-        "looked at.",
-        shown="what the model decides for",
+        "A, the word, piece or label that the model chooses; for a tagger, the word whose label "
+        "to look at.",
+        shown="the model's choice",
         metavar="TEXT",
     )
     foil: str | None = option_field(
         None,
-        "B, the word, piece or label that is decided against.",
+        "B, the word, piece or label that the model rejects.",
         shown="that of OTHER, else the second most probable",
         metavar="TEXT",
     )
     corpus: Path | None = option_field(
         None,
-        "Sentences that mean and resample take values from; the first 64 are read.",
+        "Sentences from which mean and resample take values; reads the first 64.",
         shown="the sentences given",
         role="reads_file",
     )
@@ -69,14 +69,15 @@ def inspect_decision(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Find what makes a model write one word and not another.
+    """Find what makes a model choose one word over another.
 
-    TEXT is one sentence or two. Of two the decision is where their translations part, between the
-    words A and B written there; of one it is where A is least sure, or at --target. Every head,
-    layer, attention weight and token has its effect on d = logit(A) - logit(B): with the part
-    changed (ablation, patching from the other sentence), or by its own share of d. Heads that turn
-    the decision have a !. Of a language model it is the next token after TEXT; of a classifier the
-    label; of a masked model a gap; of a tagger the label of a word.
+    TEXT is one sentence or two. With two, the decision is where their translations first differ,
+    between the words A and B written there. With one, it is where the model is least certain of the
+    word A, or at --target. For every head, layer, attention weight and token you see the effect on
+    d = logit(A) - logit(B): when it is changed (ablation, patching from the other sentence), or its
+    own share of d. A ! marks heads that reverse the decision. For a language model, the decision is
+    the next token after TEXT; for a classifier, the label; for a masked model, a gap; for a tagger,
+    the label of a word.
 
     Examples:
         tformer inspect-decision runs/quickstart "The animal was tired." "The street was tired."

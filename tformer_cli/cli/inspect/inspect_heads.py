@@ -67,17 +67,17 @@ COMMAND_CLASS = CommandWithWeights
 
 @dataclass(frozen=True, kw_only=True)
 class DumpOptions:
-    """Directory of a dump, and how much goes into it."""
+    """Directory and size of a dump."""
 
     dump: Path | None = option_field(
         None,
-        "Write the maps of all sentences to shards in DIR. The same command again resumes.",
+        "Write the maps of all sentences to shards in DIR. Run the same command again to resume.",
         panel=PANEL,
         role="writes_directory",
     )
     top_k: int | None = option_field(
         None,
-        "Keep only the K largest weights of each row, and the sum of the others.",
+        "Keep only the K largest weights of each row, and the sum of the rest.",
         panel=PANEL,
         shown="all weights",
         metavar="K",
@@ -85,11 +85,14 @@ class DumpOptions:
         max=65534,
     )
     max_bytes: str = option_field(
-        "2G", "Refuse to write a larger dump; such as 500M or 20G.", panel=PANEL, metavar="SIZE"
+        "2G",
+        "Refuse to write a dump larger than this, such as 500M or 20G.",
+        panel=PANEL,
+        metavar="SIZE",
     )
     shard_pairs: int = option_field(
         4096,
-        "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        "Maximum number of sentences per shard; a shard has at most 64 MiB.",
         panel=PANEL,
         metavar="N",
         min=1,
@@ -97,7 +100,7 @@ class DumpOptions:
 
     def check(self) -> None:
         if self.top_k is not None and self.dump is None:
-            raise UsageError("--top-k: applies to dumps; add --dump DIR")
+            raise UsageError("--top-k: only for dumps; add --dump DIR")
 
 
 def dump_heads(
@@ -135,15 +138,15 @@ def dump_heads(
 
 
 def _join_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
-    """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
+    """Reads the sentences to dump: they are read twice, so they cannot come from stdin."""
     from tformer_cli.files.regular_file import hash_file
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
 
     source, target, target_file = sentences.source, sentences.target, sentences.target_file
     if texts and source is not None:
-        raise UsageError("--source: texts are given as arguments already; omit one of the two")
+        raise UsageError("--source: texts are already given as arguments; omit one of the two")
     if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
+        raise UsageError("--target: --target-file already gives the targets; omit one of the two")
     if STANDARD_STREAM in (*(texts or ()), source, target_file) or not (texts or source):
         raise UsageError(
             "--dump: reads its sentences twice, so stdin cannot be used; name a --source"
@@ -203,7 +206,7 @@ def show_role_rules(console: "Console") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """Jobs besides that of showing sentence after sentence; see also `DumpOptions`."""
+    """Jobs other than showing one sentence after another; see also `DumpOptions`."""
 
     corpus: bool = option_field(
         False, "Summarize each head over all sentences, with 95 % confidence intervals."
@@ -215,7 +218,7 @@ class JobOptions:
     )
     repeats: int | None = option_field(
         None,
-        "Measure the heads of a language model on N blocks of random tokens that come twice: "
+        "Measure the heads of a language model on N repeated blocks of random tokens: "
         "previous-token, duplicate, induction and first-token scores, with 95 % confidence "
         "intervals. No sentence is read; --seed draws the tokens.",
         shown="off",
@@ -224,7 +227,7 @@ class JobOptions:
     )
     explain: bool = option_field(
         False,
-        "List the rules that give heads their roles, with their papers, and exit.",
+        "List the rules that assign roles to heads, with their papers, and exit.",
         callback=_explain,
     )
 
@@ -246,9 +249,10 @@ def inspect_heads(
     """Show where every attention head looks in a sentence.
 
     Row i of a map is the query, column j the key; in cross and dec, row i is the position that
-    predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
-    Of a language model TEXT is what it reads, and all heads are dec; of a classifier or another
-    encoder, enc. A masked language model fills each [MASK] in TEXT; a tagger labels each word.
+    predicts target token i+1. Rows sum to 1. The translation is the one that `tformer translate`
+    gives. For a language model, TEXT is its input, and all heads are dec; for a classifier or
+    another encoder, all are enc. A masked language model fills each [MASK] in TEXT; a tagger labels
+    each word.
 
     Examples:
         tformer inspect-heads runs/quickstart "The animal was tired."
@@ -270,19 +274,19 @@ def inspect_heads(
         _refuse(names, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
         _show_repeats(request, options.heads, jobs.repeats, output_format)
     elif dumping.dump is not None:
-        _refuse(names, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
+        _refuse(names, SENTENCE_OPTIONS[:2], "only for single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
         _refuse(names, shown, "has no effect with --dump; omit one of the two")
         dump_heads(request, options, dumping.dump, dumping)
     elif jobs.corpus:
-        _refuse(names, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
+        _refuse(names, SENTENCE_OPTIONS, "only for single sentences; omit it with --corpus")
         _sum_up(request, options, output_format)
     else:
         chosen = view_format(heads.VIEW, output_format, output)
         if options.weights in ONE_PASS_WEIGHTS and options.mode == "live":
             raise UsageError(
-                f"--weights {options.weights}: is measured in one pass over the finished "
-                "hypothesis; omit --mode live"
+                f"--weights {options.weights}: needs one pass over the finished hypothesis; omit "
+                "--mode live"
             )
         show_sentences(heads.VIEW, request, options, chosen)
 
@@ -295,7 +299,7 @@ READING_OPTIONS = (
 
 
 def _refuse(names: set[str], options: Iterable[str], why: str) -> None:
-    """Makes sure that none of some options is given; the first one that is given is named."""
+    """Refuses options, naming the first one that is given."""
     for name in options:
         if name in names:
             option = "--mode live" if name == "mode" else f"--{name.replace('_', '-')}"
@@ -308,10 +312,10 @@ def _show_over_time(
     from tformer_cli.inspect.views import timeline
 
     chosen = view_format(heads.VIEW, output_format, output)
-    _refuse(names, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
+    _refuse(names, READING_OPTIONS, "--over-time reads the files of the run; omit it")
     if chosen not in timeline.VIEW.formats:
         formats = ", ".join(timeline.VIEW.formats)
-        raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
+        raise UsageError(f"--over-time: only for {formats}; --format {chosen} shows maps")
 
     record = timeline.heads_over_time(run, selections)
     if not record.courses:
@@ -326,7 +330,7 @@ def _show_repeats(
 
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.REPEATS_VIEW.formats:
-        raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
+        raise UsageError(f"--repeats: only for text and jsonl; --format {chosen} shows maps")
 
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
@@ -348,7 +352,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
 
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
-        raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")
+        raise UsageError(f"--corpus: only for text and jsonl; --format {chosen} shows one sentence")
     counts = LineCounts()
     lines, targets = request.read(counts)
 

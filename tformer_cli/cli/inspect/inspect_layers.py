@@ -1,4 +1,4 @@
-"""`tformer inspect-layers`: what the decoder makes of each encoder layer, and maps for lenses."""
+"""`tformer inspect-layers`: the decoder's output for each encoder layer, and maps for lenses."""
 
 from typing import Annotated, Unpack
 
@@ -37,10 +37,10 @@ def inspect_layers(
     options: LayersOptions,
     tune: str | None = option_field(
         None,
-        "Instead fit a map from each earlier layer's states to the last one's on these sentences, "
-        "and store the maps in the model directory: this command and inspect-logits --lens use "
-        f"them. The first {MOST_LINES:,} different lines are read, and every fifth is held out to "
-        "measure; --target-file may give targets.",
+        "Instead fit a map from each earlier layer's states to the last layer's on these "
+        "sentences, and store the maps in the model directory for this command and inspect-logits "
+        f"--lens. Reads the first {MOST_LINES:,} different lines and holds out every fifth for "
+        "testing; --target-file may give targets.",
         shown="off",
         role="reads_file",
     ),
@@ -49,12 +49,12 @@ def inspect_layers(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what each encoder layer already knows of the translation.
+    """Show what each encoder layer already knows about the translation.
 
-    The decoder reads an earlier encoder layer in place of the last (DecoderLens): what it would
-    write, and how probable it finds the translation. Of a pre-norm model the encoder's final norm
-    is applied to the layer. Layers of a post-norm model are often babble without maps of --tune,
-    which takes any model that predicts something; layers that are not read are named.
+    The decoder reads an earlier encoder layer in place of the last (DecoderLens): you see what it
+    would write, and how probable it finds the translation. In a pre-norm model, the layer goes
+    through the encoder's final norm. Layers of a post-norm model often give babble without the maps
+    of --tune, which works with any model that predicts something; skipped layers are named.
 
     Examples:
         tformer inspect-layers runs/quickstart "The animal was too tired."
@@ -91,7 +91,7 @@ def inspect_layers(
 def _tune(request: SentenceRequest, file: str, output_format: str | None) -> None:
     chosen = view_format(VIEW, output_format, request.output)
     if chosen not in TUNED_VIEW.formats:
-        raise UsageError(f"--tune: is for text and jsonl; --format {chosen} shows a sentence")
+        raise UsageError(f"--tune: only for text and jsonl; --format {chosen} shows a sentence")
     check_model(request.model, WITH_OUTPUT)
     target_file = request.sentences.target_file
     check_stdin_is_read_once([file, target_file])

@@ -31,8 +31,8 @@ def inspect_probe(
     source: SourceOption = None,
     labels: str | None = option_field(
         None,
-        "Labels of the words of --source, such as their parts of speech: a line for each line, "
-        "separated by spaces, one for each word.",
+        "Labels for the words of --source, such as parts of speech: one per word, separated by "
+        "spaces, line by line.",
         shown="none",
         role="reads_file",
     ),
@@ -48,13 +48,13 @@ def inspect_probe(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what each layer knows of words, by linear probes.
+    """Show what each layer knows about words, with linear probes.
 
-    A softmax regression reads a property of each token off its state: its place, the token before
-    or after, the length of its word, or labels of yours. Sentences that were held out measure it,
-    beside the share of the most frequent label and a control task, random labels by word (Hewitt
-    and Liang 2019): accuracy without selectivity is the probe's own memory. Labels are of what the
-    model reads first: the source, or the text of a language model.
+    A softmax regression predicts a property of each token from its state: its position, the token
+    before or after, the length of its word, or your own labels. It is tested on held-out sentences
+    and compared with the share of the most frequent label and with a control task, random labels by
+    word (Hewitt and Liang 2019): accuracy without selectivity is only the probe's memory. Labels
+    belong to the words of the source, or of a language model's text.
 
     Examples:
         tformer inspect-probe runs/quickstart -i corpus/valid.en

@@ -68,7 +68,7 @@ class WorksheetOptions:
 
     def check(self, output: str) -> None:
         if self.answers is not None and not self.quiz:
-            raise UsageError("--answers: applies to a worksheet; add --quiz")
+            raise UsageError("--answers: only for a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
             raise UsageError(
                 f"--answers: {self.answers} is the worksheet's own file; name another file"
@@ -78,7 +78,9 @@ class WorksheetOptions:
 @takes_opening_options
 def inspect_step(
     model: ModelArgument,
-    text: str | None = argument("TEXT", "The sentence; without it, -i or stdin.", default=None),
+    text: str | None = argument(
+        "TEXT", "The sentence; without it, reads -i or stdin.", default=None
+    ),
     *,
     source: SourceOption = None,
     options: StepOptions,
@@ -91,9 +93,9 @@ def inspect_step(
 ) -> None:
     """Work through one attention head with the model's numbers.
 
-    For one token: query, keys and values, scores, softmax, the weighted sum, the heads joined,
-    residual and layer norm, and the word that is chosen: each step is computed from the one before
-    and compared with what the model itself computed.
+    For one token you see query, keys and values, scores, softmax, the weighted sum, the joined
+    heads, residual and layer norm, and the chosen word. Each step is computed from the previous one
+    and compared with the model's own result.
 
     Examples:
         tformer inspect-step runs/quickstart "It is old." --token 0 --head cross.0.2
@@ -147,12 +149,12 @@ def inspect_report(
 ) -> None:
     """Write one HTML page with every view of a few sentences.
 
-    Every head as a map, alone and beside all others, with its role and measures, and which
-    dimensions of query and key make a weight; with --mode live the tree of the beam search; heads
-    worked out step by step; logits and the logit lens; what each token is made of; positions; the
-    loss without each head. The page is one file and fetches nothing. The same input gives the same
-    bytes. Of a language model TEXT is what it reads, of a classifier what it labels: a text or the
-    name of an image, over which a tab has the heads' maps.
+    The page shows every head as a map, by itself and with all others, with its role and measures,
+    and which query and key dimensions make a weight; with --mode live, the tree of the beam search;
+    heads worked out step by step; logits and the logit lens; what each token is made of; positions;
+    and the loss without each head. It is a single file that loads nothing. The same input gives the
+    same bytes. For a language model, TEXT is its input; for a classifier, a text or the name of an
+    image, and a tab shows the heads' maps over the image.
 
     Examples:
         tformer inspect-report runs/quickstart "The animal was tired." -o report.html
@@ -198,11 +200,11 @@ def inspect_diff(
 ) -> None:
     """Match the heads of two models and show what changed.
 
-    Both models read the same sentences and targets; without given ones these are A's translations.
-    Heads are matched so that the sum of the Jensen-Shannon divergences of their maps is smallest
-    (mean over rows, in nats: 0 the same, 0.693 nothing in common); "in place" is that of a moved
-    head from its namesake. The signed map is of the first sentence and of the pair that changed
-    most.
+    Both models read the same sentences and targets; by default the targets are A's translations.
+    Heads are matched to minimize the sum of the Jensen-Shannon divergences between their maps (mean
+    over rows, in nats: 0 identical, 0.693 nothing in common); for a moved head, "in place" is the
+    divergence from its namesake. The signed map shows the pair that changed most, on the first
+    sentence.
 
     Examples:
         tformer inspect-diff runs/a runs/b "The animal was tired."
@@ -210,7 +212,7 @@ def inspect_diff(
     """
     chosen = view_format(DIFF_VIEW, output_format, output)
     if options.maps and chosen != "jsonl":
-        raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
+        raise UsageError(f"--maps: only for jsonl; --format {chosen} already shows the map")
     counts = LineCounts()
     sentences.check(text)
     from tformer_cli.inspect.jobs.diff import ModelComparer, open_models

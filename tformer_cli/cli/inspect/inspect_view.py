@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 TextsArgument = Annotated[
     list[str] | None,
-    Option("Source sentences; without any, -i or stdin.", metavar="TEXT", is_argument=True),
+    Option("Source sentences; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 ImagesArgument = Annotated[
     list[str] | None,
     Option(
-        "Names of images, such as files; without any, -i or stdin.",
+        "Image files or other image names; without any, reads -i or stdin.",
         metavar="TEXT",
         is_argument=True,
     ),
@@ -109,7 +109,7 @@ class GivenSentences:
         """Checks the options before a model is opened; `read` does so, too."""
         if self.target is not None and self.target_file is not None:
             raise UsageError(
-                "--target: --target-file gives the targets already; omit one of the two"
+                "--target: --target-file already gives the targets; omit one of the two"
             )
         for file in (None if texts else self.source, self.target_file):
             if file not in (None, STANDARD_STREAM):
@@ -133,7 +133,7 @@ class GivenSentences:
         return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
 
     def check_searched(self, options: object) -> None:
-        """Makes sure that what a search found is not asked for of a target that was given."""
+        """Refuses options about the search for targets that the user gave."""
         is_given = self.target is not None or self.target_file is not None
         is_live = getattr(options, "mode", "forced") == "live"
         for is_asked, name in (
@@ -142,8 +142,8 @@ class GivenSentences:
         ):
             if is_asked and is_given:
                 raise UsageError(
-                    f"{name}: shows what the search found, but a given target was not searched "
-                    "for; omit one of the two"
+                    f"{name}: shows results of the search, but your target was not searched for; "
+                    "omit one of the two"
                 )
 
 
@@ -164,7 +164,7 @@ OPENING_OPTIONS = settings_options(OpeningArguments.__annotations__)
 
 
 def takes_opening_options(command: Command) -> Command:
-    """Gives a command that ends in ``**opening`` the options that `open_model` needs."""
+    """Adds the options that `open_model` needs to a command that ends in ``**opening``."""
     return with_options(command, OPENING_OPTIONS)
 
 
@@ -194,7 +194,7 @@ def open_model(
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRequest:
-    """Options of a command that reads sentences, besides the settings of its view."""
+    """Options of a command that reads sentences, in addition to its view's settings."""
 
     model: Path
     text: list[str] | None
@@ -237,8 +237,8 @@ class CommandWithWeights(CheckedCommand):
 
 
 def with_value(args: list[str]) -> list[str]:
-    """Gives every ``--weights`` that none of its values follows the value alpha."""
-    # Arguments after a `--` are text, and so is a sentence after `--weights`.
+    """Adds the value alpha to every ``--weights`` without a value."""
+    # Arguments after `--` are text, and so is a sentence after `--weights`.
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]
     written = [
@@ -389,11 +389,11 @@ def _show(console: "Console", view: View[Any], records: Iterable[Any], options: 
 
 
 def _only(records: Iterable[Any], chosen: str) -> Any:  # noqa: ANN401 - the view's own
-    """Takes the one record that a format holds."""
+    """Returns the only record, for formats that hold one."""
     remaining = iter(records)
     record = next(remaining, None)
     if record is None or getattr(record, "maps", record) is None:
-        raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
+        raise UsageError(f"--format {chosen}: every line is blank; give a sentence")
     if next(remaining, None) is not None:
         raise UsageError(
             f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"

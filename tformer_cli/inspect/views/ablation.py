@@ -57,19 +57,19 @@ class AblationSettings:
     heads: Selections = ()
     granularity: Annotated[
         Literal["sentence", "token"],
-        Option(
-            help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
-        ),
+        Option(help="Take absolute values in the importance E |dL/dξ| per sentence or per token."),
     ] = "sentence"
     rank_by: Annotated[
         Literal["importance", "layer-importance", "delta"],
         Option(
-            help="Order of removal, the least important first, for the curve and --keep. "
-            "layer-importance divides by the layer's norm; delta is the change in loss."
+            help=(
+                "Measure that orders heads for the curve and --keep, least important first. "
+                "layer-importance divides by the layer's norm; delta is the change in loss."
+            )
         ),
     ] = "importance"
     curve: Annotated[
-        bool, Option(help="Also remove the heads one after the other, the least important first.")
+        bool, Option(help="Also remove heads cumulatively, the least important first.")
     ] = True
     scores: Annotated[
         int,

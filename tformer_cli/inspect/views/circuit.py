@@ -168,7 +168,7 @@ class CircuitOptions:
     draw: Annotated[
         int,
         Option(
-            help="Draw N pairs of a built-in kind, or of a file that has more; half choose heads.",
+            help="Draw N pairs of a built-in kind, or of a larger file; half of them choose heads.",
             metavar="N",
             min=10,
         ),
@@ -176,7 +176,7 @@ class CircuitOptions:
     faithfulness: Annotated[
         float,
         Option(
-            help="Keep at least this share of the decision, over the pairs that choose the heads.",
+            help="Keep at least this share of the decision, on the pairs that choose the heads.",
             metavar="X",
             min=0.0,
             max=1.0,

@@ -154,9 +154,10 @@ class DecisionOptions:
     method: Annotated[
         tuple[Method, ...],
         Option(
-            help="Measure this: zero, mean, resample (ablation: an output becomes 0, its mean, "
-            "or its value at random positions), patch (its value in OTHER), direct (direct logit "
-            "attribution), edges (single attention weights), gradients (of tokens). Repeatable.",
+            help="Effect to measure: zero, mean, resample (ablation: a part computes zero, its "
+            "mean, or its values at random positions), patch (its values in OTHER), direct "
+            "(direct logit attribution), edges (single attention weights), gradients (of "
+            "tokens). Repeatable.",
             metavar="METHOD",
             shown_default="all; patch with OTHER",
         ),

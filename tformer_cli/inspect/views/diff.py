@@ -137,8 +137,8 @@ class DiffOptions:
     heads: Annotated[
         tuple[str, ...],
         Option(
-            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
-            "Repeatable.",
+            help="Heads of A to compare, in the syntax of `tformer inspect-heads`; metrics are "
+            "A's. Repeatable.",
             metavar="HEADS",
             shown_default="all heads",
         ),

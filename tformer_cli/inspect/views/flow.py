@@ -312,7 +312,7 @@ class FlowOptions:
     method: Annotated[
         Method,
         Option(
-            help="Method to draw: ALTI+ contributions, or attention rollout; jsonl always has both."
+            help="Method to show: ALTI+ contributions or attention rollout; jsonl always has both."
         ),
     ] = "alti"
 
@@ -322,14 +322,14 @@ class FlowView(SentenceView[FlowRecord]):
 
     name = "flow"
     title = "Flow"
-    help = """Show how much source and prefix contribute to each token.
+    help = """Show how much the source and the prefix contribute to each token.
 
-    By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
-    through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
+    Computed as ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema
+    2020), through all encoder and decoder layers. The shares of a token sum to 1. The larger the
     source's share, the more the model translates rather than continues its own text. For a language
-    model, the shares belong to the text so far; for a classifier or an encoder, to the tokens, or
-    patches of an image, behind its label or vector; for a masked language model, to what each
-    [MASK] reads, and for a tagger, each word.
+    model, shares are those of the text so far; for a classifier or an encoder, of the tokens or
+    image patches behind its label or vector; for a masked language model, of what each [MASK]
+    reads; for a tagger, of what each word reads.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."

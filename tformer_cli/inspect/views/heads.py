@@ -157,16 +157,16 @@ class HeadsOptions(CaptureOptions):
     weights: Annotated[
         WeightingName | None,
         Option(
-            help="What the maps show; also puts them into jsonl. alpha, also without a value: "
-            "attention weights. norm: norms of the weighted values (Kobayashi et al. 2020). Per "
-            "layer instead of per head: rollout (attention rollout) or alti (ALTI+ contributions).",
+            help="What the maps show; also adds them to jsonl. alpha (or no value): attention "
+            "weights. norm: norms of the weighted values (Kobayashi et al. 2020). Per layer "
+            "instead of per head: rollout (attention rollout) or alti (ALTI+ contributions).",
             shown_default="alpha, not in jsonl",
         ),
     ] = None
     verify: Annotated[
         float | None,
         Option(
-            help="Exit with status 1 if the maps reproduce the model's output with a larger error.",
+            help="Exit with status 1 if the maps do not reproduce the model's output within X.",
             metavar="X",
             min=0.0,
             shown_default="no check",

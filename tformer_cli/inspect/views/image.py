@@ -154,13 +154,13 @@ class ImageView(SentenceView[ImageRecord]):
 
     name = "image"
     title = "Where the heads look"
-    help = """Show where a model of images looks: each head's heat map over the image.
+    help = """Show where an image model looks: each head's heat map over the image.
 
-    It draws the row that the model pools (that of the class token, the mean of the patches' rows,
-    or halfway between both) over the image: by head, by attention rollout and by ALTI through all
-    layers. It also gives each head's mean attention distance in pixels. TEXT is the name of an
-    image, as for `tformer classify`. The sheet of --format png has the image, rollout and ALTI in
-    its first row, then a row of heads for each layer.
+    The attention row that the model pools (the class token's, the mean of the patches', or halfway
+    between) is drawn over the image: for each head, and through all layers by attention rollout and
+    ALTI. Each head also gets its mean attention distance in pixels. TEXT is the name of an image,
+    as for `tformer classify`. With --format png, the first row of the sheet has the image, rollout
+    and ALTI; each further row has the heads of a layer.
 
     Examples:
         tformer inspect-image runs/shapes shapes:test:1#0 --format html -o heads.html

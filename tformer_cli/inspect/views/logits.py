@@ -392,11 +392,11 @@ class LogitsView(SentenceView[LogitsRecord]):
     title = "Logits"
     help = """Show the decoder's candidates, entropy and rank.
 
-    There is a row for each position of the target. With --lens, the hidden state of every decoder
-    layer goes through the final norm and the output projection as if it were the last (the logit
-    lens); maps stored by `inspect-layers --tune` come first. For a language model, TEXT is its
-    input. A classifier has one row, with the probabilities of the labels; a masked language model
-    has a row for each [MASK] in TEXT.
+    There is a row for each target position. With --lens, every decoder layer is read as if it were
+    the last (the logit lens): its hidden state goes through the map of `inspect-layers --tune`, if
+    there is one, the final norm and the output projection. For a language model, TEXT is its input;
+    for a classifier there is one row, with the probabilities of the labels; for a masked language
+    model, a row for each [MASK] in TEXT.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."

@@ -301,9 +301,9 @@ class PositionsView(ModelView[PositionsRecord]):
     title = "Positions"
     help = """Show the position vectors and how similar they are.
 
-    Similarity is shown at each offset. For sinusoids, the similarity depends only on the offset and
-    the squared norm is d/2; learned or stored vectors are compared with that. For rotary positions,
-    the mean score of each head at each offset is measured on random tokens.
+    Similarity is shown by offset. For sinusoids, it depends only on the offset, and the squared
+    norm is d/2; for learned or stored vectors, you see how far they are from that. For rotary
+    positions, each head's mean score at each offset is measured on random tokens.
 
     Examples:
         tformer inspect-positions runs/quickstart

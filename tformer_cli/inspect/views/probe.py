@@ -39,15 +39,17 @@ class ProbeOptions:
     property: Annotated[
         tuple[Property, ...],
         Option(
-            help="Probe for this: position, previous, next (the token before or after), length (of "
-            "the word) or label (of --labels). Repeatable.",
+            help="Property to probe for: position, previous, next (the token before or after), "
+            "length (of the word) or label (from --labels). Repeatable.",
             metavar="NAME",
             shown_default="all",
         ),
     ] = ()
     max_tokens: Annotated[
         int,
-        Option(help="Read sentences up to this many tokens a side.", metavar="N", min=100),
+        Option(
+            help="Read sentences until there are this many tokens per side.", metavar="N", min=100
+        ),
     ] = 8000
 
 

@@ -124,7 +124,7 @@ class StepOptions:
     token: Annotated[
         str,
         Option(
-            help="Query token: a word or piece of the source (enc), or of what the decoder "
+            help="Query token: a word or piece of the source (enc), or one that the decoder "
             "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
             metavar="TOKEN",
         ),
@@ -140,8 +140,8 @@ class StepOptions:
     key: Annotated[
         str | None,
         Option(
-            help="Key token to compute with, named like --token: of the source (enc, cross) or of "
-            "what the decoder has read (dec).",
+            help="Key token to compute with, named like --token: from the source (enc, cross) or "
+            "from the decoder's input (dec).",
             metavar="TOKEN",
             shown_default="the one with the largest weight",
         ),
@@ -149,7 +149,7 @@ class StepOptions:
     tolerance: Annotated[
         float,
         Option(
-            help="Exit with status 1 if a step differs from the model's own number by more.",
+            help="Exit with status 1 if a step differs from the model's own number by more than X.",
             names=("--verify",),
             metavar="X",
             min=0.0,

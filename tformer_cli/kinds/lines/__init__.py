@@ -1,5 +1,5 @@
 """Jobs on lines, one for each verb: translate, classify, embed, fill, generate, score.
 
-Begin with `job.py`, which all of them stand on; `kinds/opening.py` opens the model. Nothing here
+Begin with `job.py`, on which they are based; `kinds/opening.py` opens the model. Nothing here
 prints.
 """

@@ -175,10 +175,10 @@ def check_labels(
     *,
     takes_blank: bool = True,
 ) -> None:
-    """Makes sure that a classifier has the labels of examples, from number `first` on."""
+    """Checks that a classifier has the labels of examples, from number `first` on."""
     for number, (text, label) in enumerate(pairs, first + 1):
         if not is_blank(text) and label not in opened.directory.info.labels:
-            problem = f'"{label}" is none of the labels of {opened.directory.path}'
+            problem = f'"{label}" is not a label of {opened.directory.path}'
         elif is_blank(text) and not takes_blank:
             problem = "has no text"
         else:

@@ -38,7 +38,7 @@ class EmbeddedText(LineResult):
     """(D), or (2·D) of pooling "first-and-mean"; None of a blank text."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
-        """Gives NumPy the vector; that of a blank text, which has none, is all NaN."""
+        """Returns the vector to NumPy; for a blank text, a vector of NaN."""
         return np.array(np.nan if self.vector is None else self.vector, dtype=dtype, copy=copy)
 
     def __str__(self) -> str:
@@ -88,9 +88,9 @@ def embed_texts(
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
     """Returns how a model is pooled, if it can be; None: by its settings."""
     if pooling == "first-and-mean" and not config.reads_images:
-        raise UsageError(f"--pooling: {pooling} is of images; give mean or first")
+        raise UsageError(f"--pooling: {pooling} is only for image models; use mean or first")
     if pooling not in (None, "mean") and config.reads_images and not config.class_token:
-        raise UsageError(f"--pooling: MODEL has no class token for {pooling}; give mean")
+        raise UsageError(f"--pooling: MODEL has no class token for {pooling}; use mean")
     return pooling or config.pooling
 
 
@@ -123,7 +123,7 @@ def _vectors(
 def array_writer(
     stream: BinaryIO, output_format: VectorFormat, width: int
 ) -> Iterator[Callable[[EmbeddedText], None]]:
-    """Writes an array (N, D) of float32 whose rows come one by one; memory does not grow with N."""
+    """Writes a float32 array (N, D) row by row, in constant memory."""
     # On disk: a header has the number of rows, and a billion floats may not fit in memory
     n_rows = 0
     with tempfile.TemporaryFile() as rows:

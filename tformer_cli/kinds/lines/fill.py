@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FillFormat = Literal["text", "tsv", "jsonl"]
 MASKS = ("[MASK]", "<mask>")
-"""Names of gaps that every model takes besides its own."""
+"""Names of gaps that every model takes, in addition to its own."""
 TOP = 5
 
 
@@ -49,7 +49,7 @@ class FilledText(LineResult, Several[tuple[Candidate, ...]]):
     filled: str
     """With each gap filled by its first candidate."""
     gaps: tuple[tuple[Candidate, ...], ...]
-    """The candidates of each gap; none for a gap behind the end of what the model takes."""
+    """The candidates of each gap; none for a gap beyond the model's longest input."""
 
     @property
     def is_unchanged(self) -> bool:
@@ -105,7 +105,7 @@ class GapFiller:
                 f"{opened.directory.path}: its tokenizer has no token for gaps; name another model"
             )
         self.mask_id = mask
-        """Id of the token that stands for a gap."""
+        """Id of the gap token."""
         self.names = tuple(dict.fromkeys((side.mask, *MASKS)))
         """Names of gaps in texts; the model's own first."""
         self._gap = re.compile("|".join(map(re.escape, self.names)))
@@ -115,7 +115,7 @@ class GapFiller:
         self._never = [0, 1, 2, 3, mask, *unused]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Makes the ids of texts, with a mask for each gap."""
+        """Encodes texts as ids, with a mask for each gap."""
         return [self._side.encode_gaps(self._gap.split(text)) for text in texts]
 
     def fill(
@@ -137,7 +137,7 @@ class GapFiller:
         for number, text in enumerate(texts):
             candidates = by_number.get(number, [])
             n_gaps = len(parts[number]) - 1
-            # Gaps behind the end of what the model takes have no candidates
+            # Gaps beyond the model's longest input have no candidates
             gaps = [*candidates, *[[]] * (n_gaps - len(candidates))]
             results.append(
                 FilledText(

@@ -41,7 +41,7 @@ def format_generation(
     lists_texts: bool = False,
     is_one_line: bool = True,
 ) -> str:
-    """Writes a prompt and its continuation, without a line end behind it."""
+    """Writes a prompt and its continuation, without a line end."""
     best = generation.texts[0]
     if output_format == "text":
         text = generation.prompt + best.text

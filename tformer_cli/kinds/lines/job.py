@@ -48,7 +48,7 @@ class LineResult:
     """Characters that cut other tokens than the model was trained with; see `Translation`."""
 
     def object_line(self, fields: dict[str, Any]) -> str:
-        """Writes an object of JSONL; those of problems come last."""
+        """Writes a JSONL object; fields about problems come last."""
         record = {"index": self.index, "text": self.text, **fields}
         if self.is_truncated:
             record["truncated"] = True
@@ -96,7 +96,7 @@ class ResultCounts:
     unchanged: int = 0
     """Lines in which there was nothing to do."""
     retokenized: int = 0
-    """Targets whose tokens were not given, so that the tokenizer made them."""
+    """Targets that came without tokens and were tokenized."""
     moved: int = 0
     """Lines of JSONL with fields that have names of ours."""
     n_best: int = 1
@@ -177,7 +177,7 @@ def each_read(
     too_long: TooLong = "truncate",
     damaged: Damaged = "error",
 ) -> Iterator[tuple[dict[str, Any], Result | None]]:
-    """Reads texts or images and computes something of those that are not blank."""
+    """Reads texts or images and computes results for those that are not blank."""
     ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
     side = directory.tokenizer.source
@@ -190,7 +190,7 @@ def each_read(
             "text": text,
             "is_truncated": len(ids[number]) > len(read[number]),
             "error": problems.get(number, ""),
-            # The ids of an image are its pixels, none of which is unknown
+            # The ids of an image are its pixels, and no pixel is unknown
             "n_unknown": 0 if directory.config.reads_images else ids[number].count(UNK_ID),
             "n_tokens": len(read[number]),
             "untrained": untrained_characters([text], side) if number in is_text else {},

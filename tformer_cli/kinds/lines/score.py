@@ -273,7 +273,7 @@ class RankedLine:
     is_truncated: int
     """Number of its translations with a side that was cut off."""
     is_retokenized: int
-    """Number of those whose tokens were not given."""
+    """Number of texts that came without tokens."""
 
     def line(self, _: ScoreFormat) -> str:
         return self.text
@@ -312,13 +312,13 @@ def _rank_record(
     sources: Sequence[str],
     where: str,
 ) -> RankedLine:
-    """Ranks the translations of an object of JSONL; what it has besides is kept."""
+    """Ranks the translations of a JSONL object; its other fields are kept."""
     index = record.get("index")
     listed = [record] if record.get("hypotheses") is None else record["hypotheses"]
     if not (type(index) is int and isinstance(listed, list) and listed):
         raise DataError(
-            f'{where}: has no "index" or no "hypotheses"; name what translate --n-best N --format '
-            "jsonl wrote"
+            f'{where}: has no "index" or no "hypotheses"; name a file that translate --n-best '
+            "N --format jsonl wrote"
         )
     _check_index(index, sources, where)
     n_tokens = opened.directory.tokenizer.vocab_size
@@ -370,7 +370,7 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
     """Reads a line of an n-best list: index, translation, features."""
     index, *fields = re.split(r" \|\|\|(?= |\Z)", line)
     fields = [field.removeprefix(" ") for field in fields]
-    # The fields behind a text show where it ends: other programs may write ||| in one
+    # The fields after a text show where it ends: other programs may write ||| inside a text
     ends = (
         end for end in range(1, len(fields)) if _is_behind_text(fields[end:], is_first=end == 1)
     )
@@ -386,7 +386,7 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
 def _is_behind_text(fields: Sequence[str], *, is_first: bool) -> bool:
     """Returns whether fields may be features, a score and alignments; text may be some of them.
 
-    Of fields that are not the first ones behind a text there must be a name and a score: another
+    Fields that do not directly follow the text must have a name and a score: otherwise another
     reading is as likely.
     """
     features, *scores = fields

@@ -43,11 +43,14 @@ def labeled_images(
         raise DataError(f"{path}: is not an ordinary file, but corpora are read more than once")
     if is_idx(path):
         if field:
-            raise DataError(f"{names[1]}: is of tables; the labels of an idx file are {names[0]}")
+            raise DataError(
+                f"{names[1]}: only tables have a label column; name an idx file's labels with "
+                f"{names[0]}"
+            )
         return _of_idx(path, labels, names[0])
     if labels:
         raise DataError(
-            f"{names[0]}: is of idx files; a table has its labels in a column: {names[1]}"
+            f"{names[0]}: only for idx files; a table has its labels in a column: {names[1]}"
         )
     return _of_table(path, field, counts, field_name=names[1])
 
@@ -94,7 +97,7 @@ def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_picture(file: Path) -> bool:
-    """Tells by its name whether a file is a picture."""
+    """Returns whether a file's name is that of a picture."""
     # folders of pictures hold Thumbs.db and ._cat.png, too
     if file.suffix.lower() not in ENDINGS or file.name[0] == "." or not file.is_file():
         return False
@@ -147,7 +150,7 @@ def _of_table(
     lines = enumerate(read_lines(path, counts), start=1)
     first = next(lines, None)
     if first is None or not first[1].strip():
-        raise DataError(f"{path}: has no values of pixels in its first line; name another file")
+        raise DataError(f"{path}: has no pixel values in its first line; name another file")
     separator = next((mark for mark in _SEPARATORS if mark in first[1].strip()), ",")
     cells = _cells(first[1], separator)
     names = [cell.lower() for cell in cells]
@@ -174,11 +177,11 @@ def _of_table(
         values = separator.join(row)
         if not is_row(values):
             wrong = next((cell for cell in row if not is_number(cell)), values)
-            raise DataError(f'{path}, line {number}: "{wrong[:40]}" is not the value of a pixel')
+            raise DataError(f'{path}, line {number}: "{wrong[:40]}" is not a pixel value')
         found = True
         yield values, label
     if not found:
-        raise DataError(f"{path}: has names of columns, but no line of pixels; name another file")
+        raise DataError(f"{path}: has a header, but no line of pixels; name another file")
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -23,15 +23,15 @@ Resample = Literal["bilinear", "bicubic"]
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _MAGIC = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"BM", b"GIF8")
-# Of a picture: a small file may unpack to any number of them, of up to 10 bytes each.
+# Pixels of a picture: a small file may unpack to any number, of up to 10 bytes each.
 MOST_PIXELS = 80_000_000
-# Of a WebP, whose reader takes 16 bytes for each.
+# Pixels of a WebP picture, whose reader takes 16 bytes for each.
 _MOST_WEBP_PIXELS = 50_000_000
 MOST_BYTES = 1 << 28
-"""Of the file of a picture."""
+"""Bytes of a picture's file."""
 GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I")
 """Pillow's names of kinds of gray pictures."""
-# Of a picture whose bytes are taken at a time, so that a large one is held twice at most.
+# Rows of a picture to read at a time, so that a large one is held at most twice.
 _STRIP_PIXELS = 1 << 20
 # Of an image that is scaled whole; of a thinner one only the middle is.
 _MOST_SCALED_PIXELS = 1 << 25
@@ -139,7 +139,7 @@ def _strip_bytes(strip: Image.Image, name: str) -> NDArray[np.uint8]:
 
 
 def scale_image(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
-    """Gives an image (h, w, c) the size (H, W, C) that a model reads."""
+    """Resizes an image (h, w, c) to the size (H, W, C) that a model reads."""
     height, width, channels = scaling.size
     if pixels.shape[:2] != (height, width) and not scaling.resize:
         raise DataError(
@@ -162,7 +162,7 @@ def scale_image(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
 def _resize_image(
     pixels: Pixels, size: tuple[int, int], window: tuple[int, int, int, int], resample: Resample
 ) -> Pixels:
-    """Scales an image (h, w, c) to a size, of which only a window is computed."""
+    """Scales an image (h, w, c) to a size, computing only a window of it."""
     cuts, box = [], []
     for n_found, n_whole, start, n_wanted in zip(
         pixels.shape, size, window[:2], window[2:], strict=False

@@ -57,7 +57,7 @@ def count_values(name: str) -> int:
 
 
 def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_PIXEL) -> Pixels:
-    """Reads the image (H, W, C) that a name stands for, in its own size."""
+    """Reads a named image (H, W, C) in its own size."""
     if is_row(name):
         return row_of_pixels(
             _SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, short_name(name)
@@ -106,7 +106,7 @@ def _one_of_many(path: Path, number: int) -> Pixels:
 def row_of_pixels(
     cells: list[str], size: tuple[int, int, int], pixel_max: int, where: str
 ) -> Pixels:
-    """Makes an image (H, W, C) of its values v, row by row: bytes v·255 / `pixel_max`."""
+    """Builds an image (H, W, C) from its values v, row by row: bytes v·255 / `pixel_max`."""
     height, width, channels = size
     if len(cells) != height * width * channels:
         raise DataError(
@@ -117,7 +117,7 @@ def row_of_pixels(
         values = np.array(cells, dtype=np.float64)
     except ValueError:
         wrong = next(cell for cell in cells if not is_number(cell))
-        raise DataError(f'{where}: "{wrong[:40]}" is not the value of a pixel') from None
+        raise DataError(f'{where}: "{wrong[:40]}" is not a pixel value') from None
     # NaN fails each of these
     bad = ~((values >= 0) & (values <= pixel_max) & (values == np.floor(values)))
     if bad.any():
@@ -180,18 +180,18 @@ def name_of_image(image: object, where: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name for messages: of a long one both ends, for the end of a path tells most."""
+    """A name for messages: both ends of a long one, since the end of a path says most."""
     return name if len(name) <= MOST_SHOWN else f"{name[:60]}…{name[-60:]}"
 
 
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 4
-# Of an array: a damaged or hostile header must not make the program allocate without end.
+# Bytes of an array: a damaged or hostile header must not cause unlimited allocation.
 MOST_ARRAY_BYTES = 1 << 32
 
 
 def is_idx(path: Path) -> bool:
-    """Tells by its first bytes whether a file, which may be compressed, is an idx file."""
+    """Returns whether a file, perhaps compressed, begins as an idx file does."""
     try:
         with open_bytes(path) as stream:
             start = stream.read(4)
@@ -215,18 +215,23 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             shape = tuple(np.frombuffer(sizes, ">u4").tolist())
             n_bytes = math.prod(shape)
             if n_bytes > MOST_ARRAY_BYTES:
-                raise DataError(f"{path}: says it has {n_bytes:,} bytes; split it into files")
+                raise DataError(
+                    f"{path}: is too large: its header promises {n_bytes:,} bytes; split it into "
+                    "files"
+                )
             # one more, to see that nothing follows
             content = stream.read(n_bytes + 1)
     except (OSError, EOFError, zlib.error):
         raise DataError(wrong) from None
     if len(content) != n_bytes:
-        raise DataError(f"{path}: has not the {n_bytes:,} bytes that it says; restore the file")
+        raise DataError(
+            f"{path}: is truncated: its header promises {n_bytes:,} bytes; restore the file"
+        )
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
-    """Reads the images (N, H, W, C) of an idx file, and keeps those of the last files read."""
+    """Reads the images (N, H, W, C) of an idx file; caches those of the last files."""
     try:
         status = path.stat()
     except OSError:

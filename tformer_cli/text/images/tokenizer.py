@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIRST_PIXEL = 4
-"""Id of the byte 0, behind the special tokens."""
+"""Id of the byte 0, after the special tokens."""
 N_IDS = FIRST_PIXEL + LARGEST_PIXEL + 1
-# Of images that were read: validation reads the same ones again and again.
+# Cache of images: validation reads the same ones again and again.
 _KEPT_BYTES = 1 << 26
 _LARGEST_SIDE = 1 << 13
 
@@ -48,7 +48,7 @@ class ImageTokenizer(OneSidedTokenizer):
         # the cache, the loader and budgets count the ids of a patch as one token
         self.ids_per_token = patch_size * patch_size * scaling.size[2]
         self.ids_per_text = n_bytes
-        # by bytes and not by images: those of a large model are a hundred times as large
+        # by bytes, not by images: a large model's images are a hundred times as large
         self._bytes = lru_cache(maxsize=max(1, _KEPT_BYTES // n_bytes))(self._read)
 
     @classmethod
@@ -91,7 +91,7 @@ class ImageTokenizer(OneSidedTokenizer):
         return self.pixels(name).tobytes()
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        raise DataError(f"new tokens: {len(words)} words are no part of images; omit them")
+        raise DataError(f"new tokens: images have no words, but there are {len(words)}; omit them")
 
     @property
     def vocab_size(self) -> int:

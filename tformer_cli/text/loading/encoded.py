@@ -243,7 +243,7 @@ def _build(
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
         # else the cache would hold one text under the name of another
         if cache_key(config, data, tokenizer) != key:
-            raise DataError(f"{corpus_name(config)}: changed while it was read; start again")
+            raise DataError(f"{corpus_name(config)}: changed while being read; start again")
         asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")
         # The counts come last: they vouch for the pairs.
         for aside, ending in zip(asides, ("arrow", "json"), strict=True):

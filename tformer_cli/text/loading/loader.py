@@ -212,7 +212,7 @@ class TrainingLoader(BatchStream):
             ids_per_token=tokenizer.source.ids_per_token,
         )
         self._masking = masking
-        # Each process then makes its share of a batch; what is masked is drawn for all of it
+        # Each process then makes its share of a batch; masks are drawn for the whole batch
         self._plan_batch = None
         if is_shared and masking is None and tokenizer.source.ids_per_token == 1:
             self._plan_batch = partial(
@@ -291,7 +291,7 @@ class TrainingLoader(BatchStream):
         return self._collate([sources[row] for row in rows], [targets[row] for row in rows])
 
     def _batch(self, sources: Ids, targets: Ids, place: tuple[int, int, int]) -> Batch:
-        """Makes a batch of examples; `place` is its own in the run."""
+        """Builds a batch of examples; `place` is its place in the run."""
         if self._masking is None:
             return self._collate(sources, targets)
         return self._masking.batch(targets, np.random.default_rng([self._seed, *place, _MASKS]))

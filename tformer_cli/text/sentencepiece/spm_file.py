@@ -80,7 +80,7 @@ def write_spm(model: SpmModel) -> bytes:
 
 
 def spm_piece(piece: str, score: float, kind: int) -> bytes:
-    """Writes a piece; put behind a model, it is the last of its pieces."""
+    """Writes a piece; appended to a model, it is the model's last piece."""
     entry = _write_field(1, piece.encode()) + _key(2, _FIXED32) + struct.pack("<f", score)
     return _write_field(_PIECE, entry + bytes([3 << 3, kind]))
 
@@ -232,9 +232,9 @@ def _check_pieces(pieces: list[str], scores: list[float], types: bytearray) -> N
     if types.count(UNKNOWN) != 1:
         raise ValueError(f"has {types.count(UNKNOWN)} unknown pieces, but must have one")
     if not NORMAL <= min(types) <= max(types) <= BYTE:
-        raise ValueError("a piece is of an unknown type")
+        raise ValueError("a piece has an unknown type")
     if "" in pieces or len(set(pieces)) < len(pieces):
-        raise ValueError("a piece is empty or stands twice")
+        raise ValueError("a piece is empty or occurs twice")
     if not all(map(isfinite, scores)):
         raise ValueError("a score is not a number")
 
@@ -314,7 +314,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
         elif wire in (_FIXED32, _FIXED64):
             at += 4 if wire == _FIXED32 else 8
         else:
-            raise ValueError(f"field {number} is of an unknown type")
+            raise ValueError(f"field {number} has an unknown type")
         if at > end or number == 0:
             raise IndexError
         yield number, wire, start, at
@@ -339,7 +339,7 @@ class SpmFile:
     """A SentencePiece model that is read when it is first used: decoding does without."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        """Keeps a file's bytes; `where` names it in messages."""
+        """Takes a file's bytes; `where` names it in messages."""
         self.data = data
         self._where = where
 

@@ -32,10 +32,10 @@ class Languages:
     """Tokens and prompts that name the language a model reads or writes."""
 
     tokens: Mapping[str, str] = field(default_factory=dict)  # piece of each language, by its code
-    # language whose token every source sentence begins with, if it is set
+    # language whose token begins every source sentence, if set
     before_source: Literal["none", "source", "target"] = "none"
-    # True if the token of the source's language stands behind `</s>` at the end of a source
-    # sentence instead, as in older prompts of NLLB; its model adds no `</s>`.
+    # True if the source's language token instead follows `</s>` at the end of a source sentence, as
+    # in older NLLB prompts; the model itself adds no `</s>`.
     after_source: bool = False
     before_target: bool = False  # true if every translation begins with the token of its language
     in_text: bool = False  # true if `>>code<<` at the beginning of a source text is such a token
@@ -108,7 +108,7 @@ class Languages:
         ):
             if is_needed and code is None:
                 raise UsageError(
-                    f"--{side}-language: this model knows {len(self.codes)} languages, and none "
+                    f"--{side}-language: this model knows {len(self.codes)} languages, but none "
                     f"is chosen; {self._suggest_codes('')}"
                 )
 
@@ -371,7 +371,9 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             data = json.loads(text)
             if data["kind"] != "sentencepiece":
-                raise DataError(f"{where}: is of another version of tformer; update tformer")
+                raise DataError(
+                    f"{where}: was written by another version of tformer; update tformer"
+                )
             new_tokens = stored_new_tokens(data, where)
             languages = structure(Languages, data["languages"])
             spm, pieces = _read_side(data["source"])

@@ -48,7 +48,7 @@ class Adam:
     ) -> None:
         self.param_groups = list(groups)
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
-        """Of each parameter `step`, and as `exp_avg` and `exp_avg_sq` m and v of its shape."""
+        """For each parameter `step`, and m and v of its shape as `exp_avg` and `exp_avg_sq`."""
         self._betas = betas
         self._eps = eps
         self._is_cautious = is_cautious
@@ -100,7 +100,7 @@ class Adam:
 
 
 def cautious(weight: Tensor, update: Tensor) -> Tensor:
-    """Takes the weights that a subtracted update brings nearer to 0, and zeros for the others."""
+    """Returns the weights that a subtracted update brings nearer to 0, and zeros elsewhere."""
     return weight * (weight * update >= 0.0)
 
 

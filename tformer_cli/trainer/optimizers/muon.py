@@ -145,7 +145,7 @@ class Muon(Adam):
         return leveled
 
     def _add_to_momentum(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Makes the momentum m of a parameter μ·m + g, in one pass."""
+        """Updates a parameter's momentum m to μ·m + g, in one pass."""
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)

@@ -73,7 +73,7 @@ def restore_optimizer(optimizer: Adam, model: nn.Module, tensors: Mapping[str, T
 
 
 class MovingAverage:
-    """A second model whose weights are the average of another one's; float32 like them."""
+    """A second model whose weights average another one's, in float32."""
 
     def __init__(self, model: Model, decay: float) -> None:
         self._trained = model
@@ -84,7 +84,7 @@ class MovingAverage:
         self._averages: list[Tensor] = list(self.model.parameters())
 
     def update(self, step: int) -> None:
-        """Takes in the weights after a step, counted from 1. Waits for no device."""
+        """Adds the weights after a step, counted from 1. Waits for no device."""
         torch._foreach_lerp_(self._averages, self._sources, 1.0 - decay_at(self._decay, step))
 
     def restart(self) -> None:

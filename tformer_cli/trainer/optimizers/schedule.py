@@ -72,7 +72,7 @@ def end_reason(
 def _limits(
     config: TrainingConfig, state: TrainingState, epochs: float
 ) -> list[tuple[str, float, float]]:
-    """Name, what is used up and how much there is, of each limit that is set."""
+    """Name, used amount and total of each limit that is set."""
     limits = [
         ("max_steps", state.step, config.max_steps),
         ("max_epochs", epochs, config.max_epochs),

@@ -1,8 +1,8 @@
 """torch's elastic agent, started by `tformer train --processes`: it starts and restarts processes.
 
-One agent runs on each machine. Those of several machines meet at one of them, and start their
-processes anew together when a process is lost or a machine comes or goes. Each process is the same
-command as the agent's (see `launch.read_launch`), which resumes from the newest checkpoint.
+One agent runs on each machine. The agents of several machines rendezvous at one of them, and
+restart their processes together when a process dies or a machine joins or leaves. Each process is
+the same command as the agent's (see `launch.read_launch`), which resumes from the newest checkpoint.
 """
 
 import fcntl
@@ -44,11 +44,11 @@ from tformer_cli.runtime import n_processors
 from tformer_cli.trainer.processes.launch import AGENT, RESTART_STATUS, RESUMES, Group
 
 MAX_RESTARTS = 3
-"""How often lost processes are started again; changes of machines do not count."""
+"""Maximum number of restarts after lost processes; changes of machines do not count."""
 STOP_SECONDS = 600
 """Time to finish a step and write a checkpoint when the agent is asked to stop."""
 LAST_CALL_SECONDS = 10
-"""How long the least number of machines waits for more; those that come later join as well."""
+"""Time to wait for more than the minimum number of machines; later ones join as well."""
 RUN_ID = "tformer"
 """Name under which the agents of several machines meet; the place is the user's choice."""
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -89,7 +89,8 @@ def run_group(
         except SignalException as stopping:
             is_stopped = True
             raise Interrupted(
-                "stopped; the same command resumes from the last checkpoint", int(stopping.sigval)
+                "stopped; run the same command again to resume from the last checkpoint",
+                int(stopping.sigval),
             ) from None
         finally:
             if not is_stopped:  # that would end the other machines' agents, too
@@ -119,8 +120,8 @@ def find_place(meeting_point: str) -> Place:
     except OSError as error:
         reason = str(error.strerror or error).lower()
         raise UsageError(
-            f"--meet {meeting_point}: cannot be reached ({reason}); name a machine by an address "
-            "that all machines reach"
+            f"--meet {meeting_point}: cannot be reached ({reason}); give an address that all "
+            "machines reach"
         ) from None
     is_loopback = ipaddress.ip_address(own.partition("%")[0]).is_loopback
     is_meeting_point = is_loopback or own == there[0]
@@ -146,8 +147,8 @@ def _outward_address(meeting_point: str, interfaces: Mapping[str, str]) -> str:
         return _source_address(socket.AF_INET, ANYWHERE)
     if len(interfaces) > 1:
         raise UsageError(
-            f"--meet {meeting_point}: this machine knows itself by a loopback address, and has "
-            f"several others ({', '.join(interfaces.values())}); name the one that all reach"
+            f"--meet {meeting_point}: this name is a loopback address on this machine, which has "
+            f"several others ({', '.join(interfaces.values())}); name one that all machines reach"
         )
     return next(iter(interfaces.values()), "")
 
@@ -164,7 +165,7 @@ def _interfaces() -> dict[str, str]:
 
 
 def is_worth_a_restart(statuses: Collection[int]) -> bool:
-    """Returns whether processes were lost, rather than that one has said why it failed."""
+    """Returns whether processes were lost, rather than one having reported an error."""
     others = [status for status in statuses if status not in _STOPPED]
     return bool(others) and all(status < 0 or status == RESTART_STATUS for status in others)
 
@@ -180,7 +181,7 @@ def _check(result: RunResult | None, place: Place | None) -> None:
     if result.is_failed():
         statuses = _statuses(result)
         if is_worth_a_restart(statuses):
-            # Where one process alone is lost the system has ended it, and the network is sound
+            # If only one process is lost, the system has killed it, and the network works
             hint = (
                 f"; if the machines cannot reach this one at {place.address}, set "
                 f"{GLOO_INTERFACE} or NCCL_SOCKET_IFNAME to the interface that they share"
@@ -189,7 +190,7 @@ def _check(result: RunResult | None, place: Place | None) -> None:
             )
             raise TformerError(
                 f"--processes: {_reason(statuses)} and {MAX_RESTARTS} restarts did not help; the "
-                f"last checkpoint is kept, the same command resumes there{hint}"
+                f"last checkpoint is kept: run the same command again to resume there{hint}"
             )
         raise AnotherProcessFailed(min(shell_status(status) for status in statuses))
 
@@ -250,7 +251,7 @@ def _worker_spec(group: Group, arguments: Sequence[str], place: Place) -> Worker
 
 
 def _handler(group: Group, place: Place) -> RendezvousHandler:
-    """Makes what meets the other machines."""
+    """Returns the rendezvous with the other machines."""
     alone = not group.meeting_point
 
     def make(*, is_host: bool) -> RendezvousHandler:
@@ -282,7 +283,7 @@ def _statuses(result: RunResult) -> list[int]:
 def _reason(statuses: Sequence[int]) -> str:
     signals = [-status for status in statuses if status < 0 and status not in _STOPPED]
     if not signals:
-        return "a process of another machine was lost"
+        return "a process on another machine was lost"
     return f"a process was ended by {signal.Signals(signals[0]).name}"
 
 
@@ -332,6 +333,6 @@ def _one_line_errors(meeting_point: str) -> Iterator[None]:
         ) from None
     except RendezvousError as error:
         raise TformerError(
-            f"--meet {meeting_point}: the machines have not met ({type(error).__name__}); start "
-            "the same command on all of them within 15 minutes"
+            f"--meet {meeting_point}: the machines did not connect ({type(error).__name__}); "
+            "start the same command on all of them within 15 minutes"
         ) from None

@@ -32,7 +32,7 @@ BUCKET_MB = 25.0
 
 
 class SummingPasses(BackwardPasses):
-    """Backward passes of which a process's last one sums the gradients of all.
+    """Backward passes; the last one of a process sums the gradients of all processes.
 
     A pass that does not fit in memory is the one thing that DistributedDataParallel cannot repeat:
     some of its buckets have been sent by then, which the others do not send again. Those hold this
@@ -68,7 +68,7 @@ class SummingPasses(BackwardPasses):
         self._forget()
 
     def start_again(self) -> None:
-        """Keeps what has been summed of the step; the rest of it will be sent anew."""
+        """Keeps the sums of the step so far; the rest will be sent again."""
         self._n_kept = len(self._sent)
         # the old one still waits for the rest of its backward pass; without it its hooks are gone
         del self._wrapped.reducer, self._wrapped.logger
@@ -147,14 +147,14 @@ class _Computation(nn.Module):
 
 def process_lost() -> ProcessLost:
     return ProcessLost(
-        "train: another training process has ended or cannot be reached; start all of them again, "
-        "the last checkpoint is kept"
+        "train: another training process has ended or cannot be reached; the last checkpoint is "
+        "kept: start all processes again"
     )
 
 
 @contextmanager
 def collective_errors() -> Iterator[None]:
-    """Turns the loss of another process into an error of one line."""
+    """Converts the loss of another process to a one-line error."""
     try:
         yield
     except RuntimeError as error:
@@ -172,14 +172,14 @@ def share_of(batches: Sequence[AnyBatch], rank: int, world_size: int) -> list[Ba
     tokens = [_tokens_of_pairs(batch) for batch in batches]
     n_before = torch.cat(tokens).cumsum(0) - torch.cat(tokens)
     n_tokens = int(sum(int(numbers.sum()) for numbers in tokens))
-    # a pair belongs to the process in whose share of the tokens its first one lies
+    # a pair belongs to the process whose share of the tokens contains its first token
     owners = (n_before * world_size) // max(1, n_tokens)
     parts = owners.split_with_sizes([len(numbers) for numbers in tokens])
     return list(_rows(batches, parts, rank))
 
 
 def _make_batch(batch: AnyBatch, rows: Tensor | None = None) -> Batch:
-    """Makes a batch, or a part of it."""
+    """Builds a batch, or a part of it."""
     if isinstance(batch, PlannedBatch):
         return batch.make(np.arange(batch.n_sentences) if rows is None else rows.numpy())
     return batch if rows is None else _without_empty_columns(batch, rows)

@@ -42,7 +42,7 @@ POLL_SECONDS = 0.02
 """Seconds between two checks of a process that waits for the first one's work."""
 Value = TypeVar("Value")
 BUCKET_NUMBERS = 1 << 24
-"""Numbers that are sent together: few messages, and little memory besides the gradients."""
+"""Numbers sent together: few messages, and little memory in addition to the gradients."""
 FAILURES = "failures"
 """Key of the store that counts the processes that have failed."""
 

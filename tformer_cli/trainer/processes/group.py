@@ -1,7 +1,7 @@
 """The processes that train one model together, as the training loop sees them.
 
-`Processes` is one process alone: it takes all the work and waits for no one. What several do is in
-`distributed`, which stands on this module.
+`Processes` is a single process: it does all the work and never waits. `distributed` extends it to
+several.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Processes:
-    """One process, alone. Its methods say what each of several would do.
+    """A single process. Its methods document what each of several would do.
 
     All processes make the same calls in the same order.
     """
@@ -44,13 +44,13 @@ class Processes:
         return number
 
     def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
-        """Gives all processes the first one's weights and state of the optimizer."""
+        """Copies the first process's weights and optimizer state to all processes."""
 
     def seed_step(self, seed: int, step: int) -> None:
         """Seeds this process for a step, unlike all others."""
 
     def share(self, batches: Sequence[AnyBatch]) -> list[Batch]:
-        """Makes this process's part of a step's batches."""
+        """Builds this process's part of a step's batches."""
         return cast("list[Batch]", list(batches))  # alone it has none that is only planned
 
     def backward_passes(

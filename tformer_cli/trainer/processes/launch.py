@@ -28,7 +28,7 @@ class Launch:
     rank: int = 0
     """Its number, from 0, over all machines."""
     local_rank: int = 0
-    """Its number on its machine, and that of its GPU."""
+    """Its number on its machine; also the number of its GPU."""
     world_size: int = 1
     local_world_size: int = 1
     """Number of processes on its machine."""
@@ -53,7 +53,7 @@ class Group:
 
 
 def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
-    """Reads the place of this process; one that torchrun has not started is alone."""
+    """Reads the place of this process; without torchrun it is a single one."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in environment for name in names):
         return Launch()
@@ -63,7 +63,7 @@ def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
         rank, local_rank, world_size = -1, -1, 0
     if not 0 <= local_rank <= rank < world_size:
         shown = ", ".join(f"{name}={environment[name]}" for name in names[:3])
-        raise UsageError(f"{shown}: the process has no rank; start processes with torchrun")
+        raise UsageError(f"{shown}: the process has no rank; start it with torchrun")
     return Launch(
         rank=rank,
         local_rank=local_rank,
@@ -76,7 +76,7 @@ def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
 
 
 def end_with_agent(agent: int) -> None:
-    """Lets the system kill this process when its agent dies, so that it does not train on."""
+    """Has the system kill this process when its agent dies, so that it stops training."""
     # The other machines' agents then notice the loss and restart without this one. Only Linux can.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
@@ -93,10 +93,9 @@ def wait_for_first_error() -> None:
 
 @contextmanager
 def one_error_per_node() -> Iterator[None]:
-    """Lets the first process of each machine speak for what fails in all alike."""
-    # For what comes before the processes have met: afterwards the first that fails speaks. A
-    # process that still lives when the time for it is over was alone with its error, and speaks,
-    # too.
+    """Lets the first process of each machine report errors that occur in all of them."""
+    # For errors before the rendezvous: later, the first process that fails reports. A process that
+    # is still alive after the timeout was the only one with its error, so it reports, too.
     try:
         yield
     except TformerError:

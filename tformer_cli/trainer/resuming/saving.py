@@ -106,7 +106,7 @@ class RunSaver:
         return type(self._model)(self._model.config, self._model.vocab_size)
 
     def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
-        """Goes back to the newest sound checkpoint, and removes damaged ones after it."""
+        """Goes back to the newest intact checkpoint, and removes damaged ones after it."""
         damaged: list[ArtifactError] = []
         steps = self.checkpoints.steps()
         for step in reversed(steps):
@@ -129,7 +129,7 @@ class RunSaver:
         return fresh, ""
 
     def sound_averaged_steps(self, state: TrainingState) -> tuple[list[int], list[str]]:
-        """Lists the checkpoints to average that are sound, and what is wrong with the others."""
+        """Lists the intact checkpoints to average, and the problems of the others."""
         sound, damaged = [], []
         for step in self.averaged_steps(state):
             try:
@@ -142,7 +142,7 @@ class RunSaver:
         return sound, damaged
 
     def averaged_steps(self, state: TrainingState) -> list[int]:
-        """Lists the checkpoints whose mean is the final model; none: the final model is another."""
+        """Lists the checkpoints whose mean is the final model; empty if it is not a mean."""
         match self._config.average:
             case "last":
                 return self._last_steps(state, self._config.average_checkpoints)
@@ -152,7 +152,7 @@ class RunSaver:
                 return []
 
     def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
-        """Writes a checkpoint. Of one that is there, of the same step, only the counters change."""
+        """Writes a checkpoint. If the step already has one, only its counters change."""
         # So it is never removed to make place for another, which a kill in between would lose.
         if self.checkpoints.is_sound(state.step):
             self.checkpoints.save_state(state)
@@ -203,7 +203,7 @@ class RunSaver:
 
 
 def check_data(state: TrainingState, fingerprints: Sequence[str], names: Sequence[str]) -> None:
-    """Makes sure that a run has the data it began with; `names` are those of its corpora."""
+    """Checks that a run has the data it began with; `names` are those of its corpora."""
     if state.fingerprints == fingerprints:
         return
     pairs = zip(names, state.fingerprints, fingerprints, strict=False)

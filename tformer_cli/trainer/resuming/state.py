@@ -1,8 +1,7 @@
-"""State of a run: everything besides weights and optimizer that resuming needs.
+"""State of a run: everything that resuming needs, apart from weights and optimizer.
 
-Conditions are what a run's numbers depend on besides recipe and data. A resumption under the
-conditions of the run before it ends bit for bit as an uninterrupted run on a CPU. Under others it
-continues all the same, but says so.
+A run's numbers depend on its recipe, data and conditions. On a CPU, resuming under the same
+conditions ends bit for bit as an uninterrupted run. Under others the run continues, with a note.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +41,7 @@ class TrainingState:
     by_kernels: bool = False
     """True if the last steps were computed by the compiled kernels."""
     precision: str = ""
-    """Of their products; empty in checkpoints of versions that did not keep it, as the next two."""
+    """Library of their products; empty, like the next two, in older checkpoints."""
     device: str = ""
     """The kind of device that made them."""
     n_threads: int = 0
@@ -50,7 +49,7 @@ class TrainingState:
     fingerprints: list[str] = field(default_factory=list)
     """Content of the corpora; a resumption with other data is refused."""
     tokens_per_batch: int = 0
-    """Budget of a batch that the run goes by; found before the first step if not in the recipe."""
+    """Token budget of the run's batches; found before the first step if not in the recipe."""
     window: dict[str, float] = field(default_factory=dict)
     """Sums for the next report."""
     losses: LossHistory = field(default_factory=LossHistory)
@@ -101,7 +100,7 @@ def generators_kept(device: torch.device) -> Iterator[None]:
 
 
 def generator_tensors(device: torch.device) -> dict[str, Tensor]:
-    """Takes the states of torch's generators, the only ones that training draws from."""
+    """Saves the states of torch's generators, the only ones that training draws from."""
     tensors = {"generator.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         tensors["generator.cuda"] = torch.cuda.get_rng_state(device)
@@ -132,7 +131,7 @@ def present_conditions(model: Model, precision: Precision, world_size: int) -> d
 
 
 def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]:
-    """Lists the conditions that differ from those of the last steps; of a new run nothing."""
+    """Lists the conditions that differ from those of the last steps; empty for a new run."""
     # A checkpoint of an earlier version may lack some of them.
     if not before.step:
         return []

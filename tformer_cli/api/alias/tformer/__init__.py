@@ -1,6 +1,6 @@
-"""The name to import: ``import tformer`` is ``import tformer_cli``, with all that is in it.
+"""The name to import: ``import tformer`` gives all of ``tformer_cli``.
 
-This folder is no part of the package that it lies in: an install puts it beside `tformer_cli`.
+This folder does not belong to the package around it: an install puts it next to `tformer_cli`.
 """
 
 import sys
