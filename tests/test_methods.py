@@ -30,6 +30,8 @@ from tformer_cli.fast import unpadded
 from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.positions import facts_of, read_positions
@@ -230,6 +232,19 @@ def test_heads_are_explained_and_add_up(name, value):
         assert walk_through(model, subject_of(model, head, 2)).difference < 1e-5
     maps = capture_maps(model, [5, 6, 3], [20, 21])
     assert max(maps.residuals.values()) < 1e-5
+
+
+@pytest.mark.parametrize(("name", "value"), METHODS)
+def test_a_pruned_head_is_one_that_is_shut(name, value):
+    model = perturbed(build(ModelConfig(**{**TRANSLATION, name: value}), 12))
+    pruned = prune_heads(model, [HeadId("enc", 0, 1), HeadId("dec", 1, 0)])
+    shapes = {part: tuple(weight.shape) for part, weight in pruned.state_dict().items()}
+    assert shapes == parameter_shapes(pruned.config, 12)
+    for layer, head in ((model.encoder.layers[0], 1), (model.decoder.layers[1], 0)):
+        layer.self_attention.gate = torch.ones(4, 1, 1)
+        layer.self_attention.gate[head] = 0.0
+    with torch.inference_mode():
+        assert torch.allclose(logits_of(pruned), logits_of(model), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "value"), SOME)

@@ -127,6 +127,9 @@ POSITIONS: Mapping[PositionKind, PositionRow] = {
     ),
 }
 
+POSITION_SETTINGS = tuple(name for row in POSITIONS.values() for name in row.settings)
+"""Settings that only some methods have: tables of what is known name the methods."""
+
 SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 
 

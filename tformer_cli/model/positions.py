@@ -68,7 +68,7 @@ class Positions(nn.Module):
         return None
 
     def draw(self, deviation: float) -> None:
-        """Draws the weights of a new model; those that stay as the class made them are not here."""
+        """Draws the weights of a new model; others stay as they were made."""
 
     def vectors(self, n_positions: int) -> Tensor | None:
         """Returns (n_positions, ·) what stands for each position, to look at; None: nothing."""
@@ -326,6 +326,12 @@ class SegmentTerms(nn.Module):
         """(H, E) u."""
         self.position = nn.Parameter(torch.zeros(n_heads, head_width))
         """(H, E) v."""
+
+    def draw(self, _: float) -> None:
+        """Draws W_R of all heads as W_K is drawn; u and v are 0."""
+        nn.init.xavier_uniform_(self.projection)
+        nn.init.zeros_(self.content)
+        nn.init.zeros_(self.position)
 
     def queries(self, heads: Tensor) -> Tensor:
         """Computes q + u of queries (B, H, Q, E)."""

@@ -346,12 +346,8 @@ def initialize(model: Model) -> None:
                 nn.init.xavier_uniform_(module.out_projection.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
-        elif isinstance(module, Positions):
+        elif isinstance(module, Positions | SegmentTerms):
             module.draw(deviation)
-        elif isinstance(module, SegmentTerms):
-            nn.init.xavier_uniform_(module.projection)
-            nn.init.zeros_(module.content)
-            nn.init.zeros_(module.position)
         elif isinstance(module, Norm):
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():

@@ -17,6 +17,7 @@ import numpy as np
 from tformer_cli.errors import ModelMemoryError
 from tformer_cli.fast.native.structs import Shape
 from tformer_cli.model.config import PLAIN_TRANSLATION, Head
+from tformer_cli.model.methods import POSITION_SETTINGS
 from tformer_cli.settings import ANY, unknown_setting
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_head", "d_ff", "norm_epsilon", "max_positions",
-             "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
+             "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
         # language models and encoder-only models, which are not searched as translators are
@@ -116,7 +117,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
-        **dict.fromkeys(("relative_buckets", "relative_distance", "bias_heads"), ANY),  # of others
+        **dict.fromkeys((*POSITION_SETTINGS, "bias_heads"), ANY),
         "tied_embeddings": ("all", "decoder", "inputs", "none"),
         "bias": (False, True),
         "decoder_cell": DECODER_CELLS,
