@@ -21,6 +21,7 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.methods import POSITIONS, name_choices
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.structure import IS_NOT_TEXT, StructureError, structure
 from tformer_cli.text.config import (
@@ -156,10 +157,10 @@ class Recipe:
             )
         if self.adapter.rank and self.start.frozen:
             raise ValueError("adapter.rank: freezes all weights; omit it or model.frozen")
-        if self.model.positions == "table" and not self.start.model:
+        if POSITIONS[self.model.positions].is_fixed and not self.start.model:
+            others = name_choices(name for name, row in POSITIONS.items() if not row.is_fixed)
             raise ValueError(
-                'model.positions: "table" is only for imported models; choose "sinusoidal", '
-                '"learned", "rotary", "relative", "alibi", "segments" or "none"'
+                f'model.positions: "{self.model.positions}" is only for imported models; choose {others}'
             )
         if self.model.source_vocab_size and not self.start.model:
             raise ValueError(

@@ -4,8 +4,6 @@ What is added here is in no other file: models train, decode and are looked at w
 computes models by itself refuses it.
 """
 
-from types import MappingProxyType
-
 import pytest
 import torch
 
@@ -18,10 +16,9 @@ from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.positions import VIEW, read_positions
 from tformer_cli.inspect.walkthrough.walkthrough import walk_through
-from tformer_cli.model import positions as positions_module
-from tformer_cli.model import transformer
+from tformer_cli.model.methods import POSITIONS, SIMILARITIES, PositionRow, SimilarityRow
 from tformer_cli.model.positions import Positions
-from tformer_cli.model.similarity import SIMILARITIES, Similarity
+from tformer_cli.model.similarity import Similarity
 from tformer_cli.search.config import DecodingConfig
 
 
@@ -52,9 +49,8 @@ class Parity(Positions):
 @pytest.fixture(params=["similarity", "positions"])
 def made_up(request, monkeypatch):
     """Names a made-up member and gives the setting."""
-    with_manhattan = MappingProxyType({**SIMILARITIES, "made up": Manhattan})
-    monkeypatch.setattr(transformer, "SIMILARITIES", with_manhattan)
-    monkeypatch.setitem(positions_module.METHODS, "made up", lambda *_: Parity())
+    monkeypatch.setitem(SIMILARITIES, "made up", SimilarityRow(f"{__name__}:Manhattan"))
+    monkeypatch.setitem(POSITIONS, "made up", PositionRow(f"{__name__}:Parity", sees="distance"))
     return {request.param: "made up"}
 
 

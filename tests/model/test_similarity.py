@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tformer_cli.model.attention import MultiHeadAttention, attention_weights, causal_mask
-from tformer_cli.model.similarity import SIMILARITIES, Cosine, Distance, Similarity
+from tformer_cli.model.methods import SIMILARITIES, load_method
+from tformer_cli.model.similarity import Cosine, Distance, Similarity, make_similarity
 
 
 def heads(*shape, seed=4):
@@ -61,7 +62,7 @@ def test_cosines_are_those_of_swin_transformer_v2():
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_the_fused_path_and_the_plain_one_agree_and_a_tap_sees_the_weights(name):
     torch.manual_seed(0)
-    similarity = SIMILARITIES[name](4, 8)
+    similarity = make_similarity(name, 4, 8)
     attention = MultiHeadAttention(32, 4, 8, similarity=similarity).eval()
     assert attention.is_plain == (name == "scaled")
     taps = []
@@ -77,7 +78,7 @@ def test_the_fused_path_and_the_plain_one_agree_and_a_tap_sees_the_weights(name)
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_gradients_are_those_of_small_differences(name):
     torch.manual_seed(1)
-    similarity = SIMILARITIES[name](2, 3).double()
+    similarity = make_similarity(name, 2, 3).double()
     inputs = [heads(1, 2, n, 3).double().requires_grad_() for n in (3, 4)]
     parameters = tuple(similarity.parameters())
 
@@ -88,6 +89,6 @@ def test_gradients_are_those_of_small_differences(name):
 
 
 def test_every_other_similarity_says_its_formula():
-    for name, kind in SIMILARITIES.items():
-        assert bool(kind.formulas) == (name != "scaled")
-    assert SIMILARITIES["scaled"] is Similarity
+    for name, row in SIMILARITIES.items():
+        assert bool(load_method(row).formulas) == (name != "scaled")
+    assert load_method(SIMILARITIES["scaled"]) is Similarity

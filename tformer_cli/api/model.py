@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.score import ScoredPair
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.kinds.tag import TaggedText
-    from tformer_cli.model.config import Pooling
+    from tformer_cli.model.methods import Pooling
     from tformer_cli.search.generator import Generation
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.translator import Translation

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention
+from tformer_cli.model.methods import POOLINGS
 from tformer_cli.model.operations import ROW_MULTIPLE, Spans
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def pooled_unpadded(model: Classifier, source: Unpadded) -> Tensor:
     """Computes the vectors (B, D) that a classifier makes of B texts, without padding."""
     hidden = _memory(model, source).squeeze(0)
     starts, lengths = source.starts[:-1], source.starts.diff()
-    if model.config.pooling == "first":
+    if not POOLINGS[model.config.pooling].has_mean:
         return hidden.index_select(0, starts)
     owners = torch.arange(len(lengths)).repeat_interleave(lengths)
     # (N, D) -> (B, D): each row is added to its text's sum

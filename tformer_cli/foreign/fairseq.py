@@ -36,6 +36,7 @@ from tformer_cli.foreign.keys import (
 )
 from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.methods import IS_BEFORE, POSITIONS
 
 TABLE = MARIAN.modules  # the library took the names of its Marian from fairseq
 NAMES = Names(
@@ -252,7 +253,7 @@ def _config(
     shape = read_shape(path, settings, _SETTINGS)
     for name in ("decoder_input_dim", "decoder_output_dim"):
         check_settings(path, settings, {name: (shape["d_model"], None)})
-    _check_versions(reader, is_pre=shape["norm"] == "pre")
+    _check_versions(reader, is_pre=IS_BEFORE[shape["norm"]])
     tables = _tables(path, settings, reader, shape)
     is_joint = flag(path, settings, "share_all_embeddings")
     is_tied = is_joint or flag(path, settings, "share_decoder_input_output_embed")
@@ -284,7 +285,7 @@ def _tables(
 ) -> dict[str, Array]:
     """Returns the positions of both sides, as many as both have."""
     sides = (("encoder", "source"), ("decoder", "target"))
-    if shape["positions"] == "learned":
+    if not POSITIONS[shape["positions"]].is_fixed:
         read = {s: reader.take(f"{s}.embed_positions.weight")[_OFFSET:] for s, _ in sides}
         n_positions = min(map(len, read.values()))
     else:

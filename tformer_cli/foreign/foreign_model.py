@@ -15,6 +15,7 @@ from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
+from tformer_cli.model.methods import POSITION_SETTINGS
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import Shortlist
@@ -37,8 +38,7 @@ HELD_BY_EXPORTS: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
     # dropout changes training, and no output
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
-    # these belong to kinds of positions that a table names or refuses
-    **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
+    **dict.fromkeys(POSITION_SETTINGS, ANY),
     # numbers that differ from layer to layer are refused with a message of their own
     **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
 }

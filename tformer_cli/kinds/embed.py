@@ -80,7 +80,7 @@ class Embed(Kind):
         if verb != "embed":
             raise UsageError(f"{verb}: is not served")
         from tformer_cli.kinds.lines.embed import embed_texts
-        from tformer_cli.model.config import Pooling
+        from tformer_cli.model.methods import Pooling
 
         return partial(embed_texts, opened), {"pooling": Pooling, "unit_length": bool}
 

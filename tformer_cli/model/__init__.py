@@ -1,11 +1,11 @@
 """The shared core: the Transformer. It imports torch and nothing else.
 
-Read in this order: `config` (what there is to choose; `weight_shapes` follow from it), `attention`
-with its masks, `similarity`, `positions`, `feed_forward`, `embedding`, `recurrence`, then `stacks`
-of layers with the `cache` of a stack at work, and `transformer`, which joins an encoder and a
-decoder and is the only module that reads `config`: all below take widths, rates and parts one by
-one. `operations` has the products and the dropout that layers compute with, and says what faster
-code may take over.
+Read in this order: `config` (what there is to choose, of `methods` that have a row each;
+`weight_shapes` follow from it), `attention` with its masks, `similarity`, `positions`,
+`feed_forward`, `embedding`, `recurrence`, then `stacks` of layers with the `cache` of a stack at
+work, and `transformer`, which joins an encoder and a decoder and is the only module that reads
+`config`: all below take widths, rates and parts one by one. `operations` has the products and the
+dropout that layers compute with, and says what faster code may take over.
 
 Shapes are written with these letters throughout:
 

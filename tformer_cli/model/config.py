@@ -6,19 +6,25 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-Norm = Literal["post", "pre"]
-NormKind = Literal["layer", "rms"]
-Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
-PositionKind = Literal[
-    "sinusoidal", "learned", "rotary", "relative", "alibi", "segments", "none", "table"
-]
-SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
+from tformer_cli.model.methods import (
+    IS_BEFORE,
+    POOLINGS,
+    POSITIONS,
+    SIMILARITIES,
+    Activation,
+    Norm,
+    NormKind,
+    Pooling,
+    PositionKind,
+    SimilarityKind,
+    name_choices,
+)
+
 TiedEmbeddings = Literal["all", "decoder", "inputs", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
 Head = Literal["labels", "tags", "tokens", "none"]
 Pooler = Literal["none", "tanh", "relu"]
-Pooling = Literal["mean", "first", "first-and-mean"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
 
@@ -259,30 +265,40 @@ class ModelConfig:
             raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
         # A setting without effect is an error: its user expects one
         for owner, is_owner, names in _OWNERS:
-            for name in names:
-                if getattr(self, name) != getattr(ModelConfig, name) and not is_owner(self):
-                    raise ValueError(f"{name}: only for {owner}; omit it")
+            if not is_owner(self):
+                self._check_defaults(owner, names)
+        own = POSITIONS[self.positions].settings
+        for kind, row in POSITIONS.items():
+            others = tuple(name for name in row.settings if name not in own)
+            self._check_defaults(f'positions = "{kind}"', others)
         self._check_key_heads()
         self._check_layer_heads()
         self._check_embeddings()
         self._check_positions()
         self._check_images()
 
+    def _check_defaults(self, owner: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            if getattr(self, name) != getattr(ModelConfig, name):
+                raise ValueError(f"{name}: only for {owner}; omit it")
+
     def _check_positions(self) -> None:
-        # Sines and cosines alternate
-        if self.positions in ("sinusoidal", "segments") and self.d_model % 2:
+        row = POSITIONS[self.positions]
+        if row.needs_even_width and self.d_model % 2:
             raise ValueError(
                 f"d_model: {self.positions} positions need an even width, but it is {self.d_model}"
             )
-        if self.positions == "segments" and self.similarity not in ("scaled", "dot"):
+        if row.needs_product and not SIMILARITIES[self.similarity].is_product:
+            products = name_choices(name for name, row in SIMILARITIES.items() if row.is_product)
             raise ValueError(
-                'positions: "segments" are of a product of queries and keys; choose similarity = '
-                f'"scaled" or "dot", but it is "{self.similarity}"'
+                f'positions: "{self.positions}" are of a product of queries and keys; choose '
+                f'similarity = {products}, but it is "{self.similarity}"'
             )
-        if self.positions == "rotary" and self.head_width % 2:  # numbers turn in pairs
+        if row.needs_even_heads and self.head_width % 2:
             raise ValueError(
-                f"{'d_head' if self.d_head else 'n_heads'}: rotary positions need heads of an even "
-                f"width, but {'it' if self.d_head else 'd_model / n_heads'} is {self.head_width}"
+                f"{'d_head' if self.d_head else 'n_heads'}: {self.positions} positions need heads "
+                f"of an even width, but {'it' if self.d_head else 'd_model / n_heads'} is "
+                f"{self.head_width}"
             )
         if not 1.0 < self.rotary_base <= _LARGEST_BASE:
             raise ValueError(
@@ -300,7 +316,7 @@ class ModelConfig:
                 f"relative_distance: must be above {self.relative_buckets // 2}, half of "
                 f"relative_buckets, but is {self.relative_distance}"
             )
-        if self.positions in ("relative", "segments") and self.decoder_cell != "attention":
+        if row.needs_self_attention and self.decoder_cell != "attention":
             raise ValueError(
                 f'positions: "{self.positions}" is of self-attention, which a decoder with '
                 f'decoder_cell = "{self.decoder_cell}" has not; choose others'
@@ -308,10 +324,11 @@ class ModelConfig:
         if self.memory and self.decoder_cell != "attention":
             raise ValueError('memory: needs decoder_cell = "attention"; omit one of the two')
         # Absolute positions would come twice: in the memory and in the segment
-        if self.memory and self.positions in ("sinusoidal", "learned", "table"):
+        if self.memory and row.sees == "place":
+            others = name_choices(name for name, row in POSITIONS.items() if row.sees == "distance")
             raise ValueError(
                 f'memory: needs positions that say how far a token is away, but "{self.positions}" '
-                'begin anew in each segment; choose "segments", "rotary", "relative" or "alibi"'
+                f"begin anew in each segment; choose {others}"
             )
 
     def _check_embeddings(self) -> None:
@@ -378,7 +395,7 @@ class ModelConfig:
     @property
     def pooled_width(self) -> int:
         """Width of what a classifier compares with its labels."""
-        return self.d_model * (2 if self.pooling == "first-and-mean" else 1)
+        return self.d_model * (2 if POOLINGS[self.pooling].is_joined else 1)
 
     @property
     def n_outputs(self) -> int:
@@ -401,9 +418,14 @@ class ModelConfig:
         return (self.n_key_heads or self.n_heads) * self.head_width
 
     @property
+    def is_pre_norm(self) -> bool:
+        """True if a norm stands before each sub-layer."""
+        return IS_BEFORE[self.norm]
+
+    @property
     def has_final_norm(self) -> bool:
         """True if both stacks end with a norm."""
-        return self.norm == "pre" or self.final_norm == "always"
+        return self.is_pre_norm or self.final_norm == "always"
 
     @property
     def layer_heads(self) -> LayerHeads:
@@ -417,8 +439,8 @@ class ModelConfig:
         )
 
     def _check_images(self) -> None:
-        if self.pooling == "first-and-mean" and not self.class_token:
-            raise ValueError('pooling: "first-and-mean" needs class_token = true')
+        if POOLINGS[self.pooling].is_joined and not self.class_token:
+            raise ValueError(f'pooling: "{self.pooling}" needs class_token = true')
         if not self.reads_images:
             return
         if not self.is_encoder_only or self.is_decoder_only:
@@ -553,12 +575,6 @@ _OWNERS: tuple[tuple[str, Callable[[ModelConfig], bool], tuple[str, ...]], ...] 
         "text models (patch_size = 0)",
         lambda config: not config.reads_images,
         ("max_positions", "source_eos", "scale_embeddings"),
-    ),
-    ('positions = "rotary"', lambda config: config.positions == "rotary", ("rotary_base",)),
-    (
-        'positions = "relative"',
-        lambda config: config.positions == "relative",
-        ("relative_buckets", "relative_distance"),
     ),
 )
 """Models that settings belong to: in others these must keep their defaults."""

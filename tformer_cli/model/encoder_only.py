@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from tformer_cli.model.attention import EVERYTHING, Mask, key_mask
 from tformer_cli.model.base import Model
-from tformer_cli.model.config import Head, ModelConfig, Pooling
-from tformer_cli.model.feed_forward import ACTIVATIONS
+from tformer_cli.model.config import Head, ModelConfig
+from tformer_cli.model.feed_forward import activation_function
+from tformer_cli.model.methods import POOLINGS, Pooling
 from tformer_cli.model.norms import make_norm
 from tformer_cli.model.operations import Dropout, Linear, by_rows, repeatable_linear
 from tformer_cli.model.patches import PatchedImages
@@ -88,13 +89,13 @@ class EncoderOnly(Model):
             source_mask: see `encode`.
             pooling: which vector; None: that of the model's settings.
         """
-        kind = pooling or self.config.pooling
-        if kind == "first":
+        row = POOLINGS[pooling or self.config.pooling]
+        if not row.has_mean:
             return hidden[:, 0]
         if self.config.reads_images:
             # Behind the class token, which is none of the patches
             mean = hidden[:, int(self.config.class_token) :].mean(dim=1)
-            return torch.cat((hidden[:, 0], mean), dim=1) if kind == "first-and-mean" else mean
+            return torch.cat((hidden[:, 0], mean), dim=1) if row.has_first else mean
         # Padding has states, too, which the mean must not see
         n_tokens = source_mask.sum(dim=1, keepdim=True)
         return (hidden * source_mask.unsqueeze(2)).sum(dim=1) / n_tokens
@@ -195,7 +196,7 @@ class MaskedLanguageModel(PositionPredictor):
 
     def _transform_states(self, hidden: Tensor) -> Tensor:
         normed: Tensor = self.transform_norm(
-            ACTIVATIONS[self.config.activation](self.transform(hidden))
+            activation_function(self.config.activation)(self.transform(hidden))
         )
         return normed
 

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.config import Activation
+from tformer_cli.model.methods import ACTIVATIONS, Activation, load_method
 from tformer_cli.model.operations import Dropout, Linear, Operations, by_rows
 
 
@@ -31,15 +30,10 @@ def gelu_tanh(values: Tensor) -> Tensor:
     return values / (1.0 + torch.exp(-doubled))
 
 
-ACTIVATIONS: MappingProxyType[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {
-        "relu": functional.relu,
-        "gelu": functional.gelu,  # x·Φ(x), exactly (Hendrycks & Gimpel 2016)
-        "gelu-tanh": gelu_tanh,
-        "swish": swish,
-    }
-)
-"""Functions between the two products."""
+def activation_function(kind: Activation) -> Callable[[Tensor], Tensor]:
+    """Returns the function between the two products."""
+    function: Callable[[Tensor], Tensor] = load_method(ACTIVATIONS[kind])
+    return function
 
 
 class FeedForward(nn.Module):
@@ -75,7 +69,8 @@ class FeedForward(nn.Module):
         self.inner = Linear(d_model, d_ff, bias=bias)
         self.outer = Linear(d_ff, d_model, bias=bias)
         self.gate = Linear(d_model, d_ff, bias=bias) if gated else None
-        self.activation = activation
+        self.activation = activation_function(activation)
+        self._is_in_products = ACTIVATIONS[activation].is_in_products
         self.dropout = Dropout(dropout)
 
     @property
@@ -83,7 +78,7 @@ class FeedForward(nn.Module):
         """True if this is the paper's formula and nothing else."""
         has_dropout = self.training and self.dropout.rate > 0.0
         is_adapted = self.inner.low_ranks is not None or self.outer.low_ranks is not None
-        is_papers = self.activation == "relu" and self.gate is None  # `Operations` know no other
+        is_papers = self._is_in_products and self.gate is None  # `Operations` know no other
         return is_papers and not (has_dropout or is_adapted)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -98,10 +93,10 @@ class FeedForward(nn.Module):
     def _compute(self, hidden: Tensor) -> Tensor:
         # (…, D) -> (…, F) -> (…, D)
         first = self.inner if self.gate is None else self.gate
-        if self.activation == "relu":  # which products have built in
+        if self._is_in_products:
             inner = first.part(hidden, relu=True)
         else:
-            inner = ACTIVATIONS[self.activation](first(hidden))
+            inner = self.activation(first(hidden))
         if self.gate is not None:
             inner = inner * self.inner(hidden)
         return self.outer(self.dropout(inner))

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from tformer_cli.model.config import NormKind
+from tformer_cli.model.methods import NORMS, NormKind, load_method
 
 
 class RMSNorm(nn.RMSNorm):
@@ -18,6 +18,6 @@ Norm = nn.LayerNorm | RMSNorm
 
 def make_norm(kind: NormKind, d_model: int, epsilon: float, *, bias: bool) -> Norm:
     """Makes a norm over D; a layer norm may have a bias."""
-    if kind == "rms":
-        return RMSNorm(d_model, eps=epsilon)
-    return nn.LayerNorm(d_model, eps=epsilon, bias=bias)
+    row = NORMS[kind]
+    norm: Norm = load_method(row)(d_model, eps=epsilon, **({"bias": bias} if row.has_bias else {}))
+    return norm

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.config import ROTARY_BASE, ModelConfig, PositionKind
+from tformer_cli.model.config import ROTARY_BASE, ModelConfig
+from tformer_cli.model.methods import POSITIONS, load_method
 from tformer_cli.model.operations import repeatable_linear
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class Positions(nn.Module):
         """Makes the parameters of one layer of H heads of width E; None: it has none."""
         del n_heads, head_width
         return None
+
+    def draw(self, deviation: float) -> None:
+        """Draws the weights of a new model; others stay as they were made."""
 
     def vectors(self, n_positions: int) -> Tensor | None:
         """Returns (n_positions, ·) what stands for each position, to look at; None: nothing."""
@@ -146,6 +150,11 @@ class TablePositions(Positions):
         """Returns the vectors of positions start … stop - 1, (stop - start, D)."""
         return self.table[start:stop].to(device)
 
+    def draw(self, deviation: float) -> None:
+        """Draws a learned table; a fixed one is imported."""
+        if isinstance(self.table, nn.Parameter):
+            nn.init.normal_(self.table, std=deviation)
+
 
 class RotaryPositions(Positions):
     """Queries and keys that turn with their position (Su et al. 2021, "RoFormer", section 3.2).
@@ -219,6 +228,10 @@ class RelativePositions(Positions):
         """Returns the bias of queries at (…, Q) to keys at (K), (…, H, Q, K)."""
         # (…, Q, K) -> (…, Q, K, H) -> (…, H, Q, K)
         return self.table[self.buckets(keys - queries.unsqueeze(-1))].movedim(-1, -3)
+
+    def draw(self, deviation: float) -> None:
+        """Draws the biases."""
+        nn.init.normal_(self.table, std=deviation)
 
 
 def slopes(n_heads: int) -> list[float]:
@@ -314,6 +327,12 @@ class SegmentTerms(nn.Module):
         self.position = nn.Parameter(torch.zeros(n_heads, head_width))
         """(H, E) v."""
 
+    def draw(self, _: float) -> None:
+        """Draws W_R of all heads as W_K is drawn; u and v are 0."""
+        nn.init.xavier_uniform_(self.projection)
+        nn.init.zeros_(self.content)
+        nn.init.zeros_(self.position)
+
     def queries(self, heads: Tensor) -> Tensor:
         """Computes q + u of queries (B, H, Q, E)."""
         return heads + self.content.unsqueeze(1).to(heads.dtype)
@@ -355,16 +374,8 @@ def _compare_rows(query: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
     return repeatable_linear(query, rows @ weight.T)
 
 
-METHODS: "dict[PositionKind, Callable[[ModelConfig, bool], Positions]]" = {
-    "sinusoidal": lambda of, _: SinusoidalPositions(of.n_positions, of.d_model),
-    "learned": lambda of, _: TablePositions(of.n_positions, of.d_model, is_learned=True),
-    "table": lambda of, _: TablePositions(of.n_positions, of.d_model, is_learned=False),
-    "rotary": lambda of, _: RotaryPositions(of.n_positions, of.head_width, of.rotary_base),
-    "relative": lambda of, is_causal: RelativePositions(
-        of.n_heads, of.relative_buckets, of.relative_distance, is_causal=is_causal
-    ),
-    "alibi": lambda of, _: LinearBiases(of.n_heads),
-    "segments": lambda of, is_causal: SegmentPositions(of.d_model, is_causal=is_causal),
-    "none": lambda _, __: Positions(),
-}
-"""Makes the positions of a stack from the model's settings, and from whether it is causal."""
+def make_positions(config: ModelConfig, *, is_causal: bool) -> Positions:
+    """Makes the positions of a stack; a causal one attends only to what was before."""
+    row = POSITIONS[config.positions]
+    positions: Positions = load_method(row)(**row.arguments(config, is_causal))
+    return positions

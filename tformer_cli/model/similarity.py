@@ -1,18 +1,17 @@
 """How alike a query and a key are: what attention takes the softmax of, before positions and mask.
 
 Every similarity is scale·q'·k'ᵀ + bias, of what it makes of queries and keys: so kernels, caches,
-taps and views serve each of them. A similarity is a `Similarity` that overrides hooks, and its name
-in `SIMILARITIES`.
+taps and views serve each of them. A similarity is a `Similarity` that overrides hooks, and a row of
+`methods.SIMILARITIES`.
 """
 
 import math
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.config import SimilarityKind
+from tformer_cli.model.methods import SIMILARITIES, SimilarityKind, load_method
 
 FIRST_FACTOR, LARGEST_FACTOR = 10.0, 100.0
 """Factor of cosines at first, and the largest that it may become (Liu et al. 2022)."""
@@ -128,13 +127,7 @@ class Additive(Similarity):
         return (compared * self.vector[:, None, None]).sum(dim=-1)
 
 
-SIMILARITIES: MappingProxyType[SimilarityKind, type[Similarity]] = MappingProxyType(
-    {
-        "scaled": Similarity,
-        "dot": DotProduct,
-        "cosine": Cosine,
-        "distance": Distance,
-        "additive": Additive,
-    }
-)
-"""Similarities by the names that recipes call them."""
+def make_similarity(kind: SimilarityKind, n_heads: int, head_width: int) -> Similarity:
+    """Makes the similarity of H heads of width E."""
+    similarity: Similarity = load_method(SIMILARITIES[kind])(n_heads, head_width)
+    return similarity

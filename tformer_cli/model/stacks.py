@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tformer_cli.model.attention import EVERYTHING, Mask, MultiHeadAttention, key_mask
 from tformer_cli.model.cache import DecoderCache
-from tformer_cli.model.config import NormKind
 from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.methods import NormKind
 from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.recurrence import Recurrence

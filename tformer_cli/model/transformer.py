@@ -25,15 +25,9 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Product, repeatable_linear
 from tformer_cli.model.patches import PatchedImages
-from tformer_cli.model.positions import (
-    METHODS,
-    Positions,
-    RelativePositions,
-    SegmentTerms,
-    TablePositions,
-)
+from tformer_cli.model.positions import Positions, SegmentTerms, make_positions
 from tformer_cli.model.recurrence import Recurrence
-from tformer_cli.model.similarity import SIMILARITIES
+from tformer_cli.model.similarity import make_similarity
 from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
 
@@ -221,7 +215,7 @@ class Transformer(Model):
 
 def make_input(config: ModelConfig, *, is_causal: bool) -> PositionedEmbedding:
     """Makes what embeds the tokens of a stack; a causal one attends only to what was before."""
-    positions = METHODS[config.positions](config, is_causal)
+    positions = make_positions(config, is_causal=is_causal)
     norm = None
     if config.embedding_norm:
         norm = make_norm(config.norm_kind, config.d_model, config.norm_epsilon, bias=config.bias)
@@ -261,7 +255,7 @@ def make_attention(
         config.head_width,
         n_key_heads=config.n_key_heads,
         has_projections=config.projections,
-        similarity=SIMILARITIES[config.similarity](n_heads, config.head_width),
+        similarity=make_similarity(config.similarity, n_heads, config.head_width),
         positions=positions,
         bias_heads=bias_heads,
         dropout=config.attention_dropout,
@@ -292,7 +286,7 @@ def make_layer(
         first,
         make_feed_forward(config),
         cross,
-        is_pre_norm=config.norm == "pre",
+        is_pre_norm=config.is_pre_norm,
         norm_kind=config.norm_kind,
         norm_epsilon=config.norm_epsilon,
         dropout=config.dropout,
@@ -352,14 +346,8 @@ def initialize(model: Model) -> None:
                 nn.init.xavier_uniform_(module.out_projection.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
-        elif isinstance(module, TablePositions | RelativePositions) and isinstance(
-            module.table, nn.Parameter
-        ):
-            nn.init.normal_(module.table, std=deviation)
-        elif isinstance(module, SegmentTerms):
-            nn.init.xavier_uniform_(module.projection)
-            nn.init.zeros_(module.content)
-            nn.init.zeros_(module.position)
+        elif isinstance(module, Positions | SegmentTerms):
+            module.draw(deviation)
         elif isinstance(module, Norm):
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():

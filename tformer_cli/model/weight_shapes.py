@@ -3,9 +3,7 @@
 import math
 
 from tformer_cli.model.config import ModelConfig
-
-Shapes = dict[str, tuple[int, ...]]
-"""Shapes of weights by their names in a `state_dict()`."""
+from tformer_cli.model.methods import NORMS, POSITIONS, SIMILARITIES, Shapes
 
 
 def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
@@ -21,11 +19,9 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]
     shapes = _outer_shapes(config, vocab_size)
-    tables = dict.fromkeys(("learned", "table"), (config.n_positions, config.d_model))
-    tables["relative"] = (config.relative_buckets, config.n_heads)
-    if config.positions in tables:
-        for side in sides:
-            shapes[f"{side}_input.positions.table"] = tables[config.positions]
+    if (positions := POSITIONS[config.positions].stack_shapes) is not None:
+        own = positions(config).items()
+        shapes |= {f"{side}_input.positions.{name}": shape for side in sides for name, shape in own}
     layers = _LayerShapes(config, shapes)
     for side in sides:
         layers.add_stack(side)
@@ -112,28 +108,22 @@ class _LayerShapes:
 
     def _add_norm(self, name: str) -> None:
         self._shapes[f"{name}.weight"] = (self._config.d_model,)
-        if self._config.norm_kind == "layer":
+        if NORMS[self._config.norm_kind].has_bias:
             self.vectors[f"{name}.bias"] = (self._config.d_model,)
 
     def _add_attention(self, name: str, n_heads: int) -> None:
-        if self._config.positions == "segments" and name.endswith("self_attention"):
-            of_heads = (n_heads, self._config.head_width)
-            self._shapes[f"{name}.relative.projection"] = (
-                math.prod(of_heads),
-                self._config.d_model,
-            )
-            self._shapes[f"{name}.relative.content"] = of_heads
-            self._shapes[f"{name}.relative.position"] = of_heads
         config, d, width = self._config, self._config.d_model, self._config.head_width
+        relative = POSITIONS[config.positions].layer_shapes
+        if relative is not None and name.endswith("self_attention"):
+            for part, shape in relative(config, n_heads).items():
+                self._shapes[f"{name}.relative.{part}"] = shape
         if config.projections:
             # W_Q, W_K and W_V share a matrix
             n_rows = (n_heads + 2 * (config.n_key_heads or n_heads)) * width
             self._add_projection(f"{name}.in_projection", n_rows, d)
             self._add_projection(f"{name}.out_projection", d, n_heads * width)
-        if config.similarity == "cosine":
-            self._shapes[f"{name}.similarity.log_factor"] = (n_heads,)
-        if config.similarity == "additive":
-            self._shapes[f"{name}.similarity.vector"] = (n_heads, width)
+        for part, shape in SIMILARITIES[config.similarity].shapes(n_heads, width).items():
+            self._shapes[f"{name}.similarity.{part}"] = shape
         self._add_norm(f"{name}_norm")
 
     def _add_recurrence(self, name: str) -> None:
@@ -146,9 +136,9 @@ class _LayerShapes:
 def parameter_count(config: ModelConfig, vocab_size: int) -> int:
     """Counts trainable parameters."""
     shapes = parameter_shapes(config, vocab_size)
-    is_fixed = config.positions == "table"  # a buffer
-    return sum(
-        math.prod(shape)
-        for name, shape in shapes.items()
-        if not (is_fixed and name.endswith(".positions.table"))
-    )
+    return sum(math.prod(shape) for name, shape in shapes.items() if not is_fixed(config, name))
+
+
+def is_fixed(config: ModelConfig, name: str) -> bool:
+    """Tells whether a weight is stored, but not trained: a buffer of positions."""
+    return POSITIONS[config.positions].is_fixed and "_input.positions." in name

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.model.config import Pooling, Precision
+    from tformer_cli.model.config import Precision
     from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
+    from tformer_cli.model.methods import Pooling
 
 TOKENS_PER_BATCH = 4096
 _MOST_TEXTS = 1024

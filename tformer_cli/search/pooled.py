@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tformer_cli.model.methods import NORMS, POOLINGS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tformer_cli.model.config import Activation, ModelConfig, Pooling
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.methods import Activation, Pooling
 
     Floats = NDArray[np.float32]
     Candidates = list[tuple[int, float]]
@@ -29,12 +32,10 @@ _POOLERS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 
 def pool_states(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Floats:
     """Turns the hidden states (S, D) of a text into a vector (D)."""
-    if pooling == "first":
-        vector: Floats = hidden[0]
-    elif pooling == "mean":
-        vector = hidden.sum(axis=0) / np.float32(len(hidden))
-    else:
+    row = POOLINGS[pooling]
+    if row.is_joined:
         raise ValueError(f"pooling: {pooling} is not for texts")
+    vector: Floats = hidden[0] if row.has_first else hidden.sum(axis=0) / np.float32(len(hidden))
     if unit_length:
         length = np.sqrt((vector * vector).sum())
         # Zeros have no direction: without a least length they would become NaN
@@ -111,8 +112,7 @@ class TokenHead:
         weights, config = self._weights, self._config
         values = _product(weights["transform.weight"], weights.get("transform.bias"), hidden)
         values = _ACTIVATIONS[config.activation](values)
-        # An RMS norm subtracts no mean
-        if config.norm_kind == "layer":
+        if NORMS[config.norm_kind].is_centered:
             values = values - values.mean()
         scale = np.sqrt((values * values).mean() + np.float32(config.norm_epsilon))
         values = values / scale * weights["transform_norm.weight"]

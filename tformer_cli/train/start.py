@@ -27,7 +27,7 @@ from tformer_cli.foreign.foreign_model import BANNED_BIAS
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds import kind_named
 from tformer_cli.model.adapter_config import adapted_parts
-from tformer_cli.model.weight_shapes import parameter_shapes
+from tformer_cli.model.weight_shapes import is_fixed, parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import DataConfig
@@ -112,8 +112,7 @@ def check_start(recipe: Recipe) -> None:
 def frozen_names(recipe: Recipe) -> set[str]:
     """Finds the weights that a run does not train: those of `model.frozen` and fixed positions."""
     names = set(parameter_shapes(recipe.model, 1))
-    is_fixed = recipe.model.positions == "table"
-    frozen = {name for name in names if is_fixed and name.endswith(".positions.table")}
+    frozen = {name for name in names if is_fixed(recipe.model, name)}
     for pattern in recipe.start.frozen:
         matching = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
         if not matching:

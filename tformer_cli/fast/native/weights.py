@@ -10,13 +10,14 @@ import ctypes
 import math
 import weakref
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
 from tformer_cli.errors import ModelMemoryError
 from tformer_cli.fast.native.structs import Shape
 from tformer_cli.model.config import PLAIN_TRANSLATION, Head
+from tformer_cli.model.methods import POSITION_SETTINGS
 from tformer_cli.settings import ANY, unknown_setting
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2, "gelu-tanh": 3})
 """Activations by their number in layers.c."""
-POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "table": 0, "none": 0, "rotary": 1})
-"""Positions by the number of what they change."""
+NORM_KINDS = MappingProxyType({"layer": 0, "rms": 1})
+"""Norms by whether they are RMS norms."""
 DECODER_CELLS = MappingProxyType({"attention": 0, "ssru": 1})
 """Cells of decoder layers by their number in model.h."""
 SCALE = "_scale"
@@ -47,12 +48,55 @@ ROWS_AT_A_TIME = 1024
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
+
+def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
+    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`."""
+    # In float64, as torch's are, or large angles would differ
+    position = np.arange(n_positions, dtype=np.float64)[:, None]
+    even = np.arange(0, d_model, 2, dtype=np.float64)
+    angle = position * np.exp(-math.log(base) * even / d_model)
+    # two (P, D/2) -> (P, D): sine and cosine alternate
+    table = np.empty((n_positions, d_model), np.float32)
+    np.sin(angle, out=table[:, 0::2], casting="same_kind")
+    np.cos(angle, out=table[:, 1::2], casting="same_kind")
+    return table
+
+
+def _turns(config: ModelConfig, _: Mapping[str, Array], __: str) -> Array:
+    """(max_positions, E) cosines, then sines, that turn the heads of a stack."""
+    table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
+    return np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
+
+
+class _Positions(NamedTuple):
+    """What the kernels do with positions."""
+
+    changes: int
+    """Number of what they change in layers.c."""
+    rows: Callable[[ModelConfig, Mapping[str, Array], str], Array | None]
+    """(max_positions, D) of a stack, or what turns its heads; None: there are none."""
+
+
+_STORED = _Positions(0, lambda _, weights, side: weights[f"{side}_input.positions.table"])
+POSITIONS = MappingProxyType(
+    {
+        "sinusoidal": _Positions(
+            0, lambda config, _, __: sinusoids(config.max_positions, config.d_model)
+        ),
+        "learned": _STORED,
+        "table": _STORED,
+        "none": _Positions(0, lambda _, __, ___: None),
+        "rotary": _Positions(1, _turns),
+    }
+)
+"""Positions that the kernels know."""
+
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_head", "d_ff", "norm_epsilon", "max_positions",
-             "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
+             "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
         # language models and encoder-only models, which are not searched as translators are
@@ -66,14 +110,14 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "pooler": ("none", "tanh", "relu"),
         "unit_length": (False, True),
         "n_key_heads": ANY,
-        "norm_kind": ("layer", "rms"),
+        "norm_kind": NORM_KINDS,
         "gated": (False, True),
         # only for training
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
-        **dict.fromkeys(("relative_buckets", "relative_distance", "bias_heads"), ANY),  # of others
+        **dict.fromkeys((*POSITION_SETTINGS, "bias_heads"), ANY),
         "tied_embeddings": ("all", "decoder", "inputs", "none"),
         "bias": (False, True),
         "decoder_cell": DECODER_CELLS,
@@ -188,19 +232,6 @@ class PackedModel:
         self._read_in_place = by_address
 
 
-def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
-    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`."""
-    # In float64, as torch's are, or large angles would differ
-    position = np.arange(n_positions, dtype=np.float64)[:, None]
-    even = np.arange(0, d_model, 2, dtype=np.float64)
-    angle = position * np.exp(-math.log(base) * even / d_model)
-    # two (P, D/2) -> (P, D): sine and cosine alternate
-    table = np.empty((n_positions, d_model), np.float32)
-    np.sin(angle, out=table[:, 0::2], casting="same_kind")
-    np.cos(angle, out=table[:, 1::2], casting="same_kind")
-    return table
-
-
 def _shape(config: ModelConfig, vocab_size: int) -> Shape:
     heads = [(ctypes.c_int64 * len(layer))(*layer) for layer in config.layer_heads]
     return Shape(
@@ -214,12 +245,12 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         *(ctypes.cast(layer, ctypes.POINTER(ctypes.c_int64)) for layer in heads),
         config.n_heads // (config.n_key_heads or config.n_heads),
         config.norm_epsilon,
-        config.norm == "pre",
+        config.is_pre_norm,
         ACTIVATIONS[config.activation],
-        POSITIONS[config.positions],
+        POSITIONS[config.positions].changes,
         DECODER_CELLS[config.decoder_cell],
         config.scale_embeddings,
-        config.norm_kind == "rms",
+        NORM_KINDS[config.norm_kind],
         config.gated,
     )
 
@@ -236,7 +267,7 @@ def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterato
         if n_layers == 0:
             yield from (None,) * _N_OF_INPUT
             continue
-        table = _positions(config, weights, f"{side}coder")
+        table = POSITIONS[config.positions].rows(config, weights, f"{side}coder")
         yield from (weights[embedding], weights.get(f"{embedding}{SCALE}"), table)
         yield from _norm(weights, f"{side}coder_input.norm")
     if config.is_encoder_only:
@@ -259,18 +290,6 @@ def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterato
             yield from _attention(weights, f"{layer}cross_attention")
         yield from _feed_forward(weights, f"{layer}feed_forward")
     yield from _norm(weights, "decoder.final_norm")
-
-
-def _positions(config: ModelConfig, weights: Mapping[str, Array], side: str) -> Array | None:
-    """Positions of a stack, (max_positions, D), or what turns its heads; None: there are none."""
-    if config.positions in ("learned", "table"):
-        return weights[f"{side}_input.positions.table"]
-    if config.positions == "none":
-        return None
-    if config.positions == "rotary":  # cosines, then sines, (max_positions, E)
-        table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
-        return np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
-    return sinusoids(config.max_positions, config.d_model)
 
 
 def _recurrence(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:

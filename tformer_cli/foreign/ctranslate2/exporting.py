@@ -81,14 +81,14 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
         config.n_heads,
-        pre_norm=config.norm == "pre",
+        pre_norm=config.is_pre_norm,
         activation=activation,
         layernorm_embedding=config.embedding_norm,
     )
     for side in (spec.encoder, spec.decoder):
         side.scale_embeddings = config.scale_embeddings
     # The engine turns halves of a head's width, as the model does, not neighboring pairs
-    if config.positions == "rotary":
+    if directory.model.decoder_input.positions.turns:
         for layer in (*spec.encoder.layer, *spec.decoder.layer):
             turned = specs.attention_spec.MultiHeadAttentionSpec(
                 self_attention=True,

@@ -52,6 +52,7 @@ from tformer_cli.foreign.formats.ctranslate2_binary import (
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
 from tformer_cli.foreign.formats.marian_binary import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.foreign.keys import check_settings, read_json_file
+from tformer_cli.model import methods
 from tformer_cli.model.config import ModelConfig, TiedEmbeddings
 from tformer_cli.search.config import DecodingConfig
 
@@ -274,7 +275,7 @@ def _is_equal(weight: Weight, other: Weight) -> bool:
 
 
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
-    if config.positions != "table":
+    if methods.POSITIONS[config.positions].stack_shapes is None:
         return {}
     sinusoids = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
     tables: dict[str, Weight] = {}

@@ -58,6 +58,7 @@ from tformer_cli.foreign.hugging_face.keys import (
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.hugging_face.tokenizers import Exported, read_exported
 from tformer_cli.foreign.keys import number, quote, read_bytes, read_json_file
+from tformer_cli.model.methods import NORMS
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -293,8 +294,8 @@ def family_of(directory: ModelDirectory) -> Family:
     config, origin = directory.config, directory.info.origin
     if origin is not None and origin.kind.endswith(FAMILIES["qwen2"].title):
         return FAMILIES["qwen2"]
-    if config.norm_kind == "layer":
-        return FAMILIES["gpt_neox" if config.positions == "rotary" else "gpt2"]
+    if NORMS[config.norm_kind].has_bias:
+        return FAMILIES[{"rotary": "gpt_neox"}.get(config.positions, "gpt2")]
     return FAMILIES["llama"]
 
 

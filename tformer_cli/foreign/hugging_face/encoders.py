@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.foreign.hugging_face.pipelines import Pipeline
-    from tformer_cli.model.config import Head, Pooling
+    from tformer_cli.model.config import Head
+    from tformer_cli.model.methods import Pooling
 
 _PARTS = ("weight", "bias")
 # settings of a BERT whose config.json is older than `model_type`
@@ -206,7 +207,7 @@ def family_of(directory: ModelDirectory) -> Family:
         came_from = origin is not None and origin.kind.endswith(FAMILIES[name].title)
         if kind == "bert" and came_from and config.head in FAMILIES[name].classes:
             kind = name
-    family = FAMILIES["megatron-bert" if config.norm == "pre" else kind]
+    family = FAMILIES["megatron-bert" if config.is_pre_norm else kind]
     if config.head not in family.classes:
         raise UsageError(
             f"{directory.path}: {family.title} of Hugging Face has no taggers that read words "

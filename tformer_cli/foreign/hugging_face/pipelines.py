@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
-    from tformer_cli.model.config import ModelConfig, Pooler, Pooling
+    from tformer_cli.model.config import ModelConfig, Pooler
+    from tformer_cli.model.methods import Pooling
 
 
 MODULES = Keys(

@@ -51,6 +51,7 @@ from tformer_cli.foreign.hugging_face.generation import (
 from tformer_cli.foreign.hugging_face.spm_tokenizers import read_t5_vocabulary
 from tformer_cli.foreign.hugging_face.tokenizers import read_vocabulary
 from tformer_cli.foreign.keys import number
+from tformer_cli.model.methods import POSITIONS
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _outer(
 
 
 def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
-    if config.positions == "learned":
+    if not POSITIONS[config.positions].is_fixed:
         return source.reader.take(name)[_OFFSET:]
     if source.family.model_type == "m2m_100":  # its files hold no positions
         return tensor2tensor_halves(config.max_positions, config.d_model, first)
@@ -170,9 +171,11 @@ def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Ar
 
 def family_of(directory: ModelDirectory) -> Family:
     config = directory.config
-    if config.positions == "relative":
-        return replace(FAMILIES["t5"], modules=T5_MODULES[config.gated])
-    if config.norm == "post":
+    t5 = FAMILIES["t5"]
+    known = t5.known["positions"]
+    if config.positions in known:
+        return replace(t5, modules=T5_MODULES[config.gated])
+    if not config.is_pre_norm:
         return FAMILIES["marian"]
     if config.embedding_norm:
         return FAMILIES["mbart"]
@@ -183,7 +186,8 @@ def _is_m2m(model: Transformer) -> bool:
     """Returns whether a model has M2M-100's positions, which no file holds, and no output bias."""
     bias, config = model.output_bias, model.config
     has_bias = bias is not None and bool(bias[bias != BANNED_BIAS].any())
-    if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
+    is_fixed = POSITIONS[config.positions].is_fixed
+    if not is_fixed or config.tied_embeddings != "all" or has_bias:
         return False
     table = tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
     tables = [position_rows(layer, config) for layer in (model.encoder_input, model.decoder_input)]
@@ -210,7 +214,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
     else:
         sizes = {
             "vocab_size": layout.sizes[0],
-            **({} if config.norm == "pre" else {"decoder_vocab_size": layout.sizes[1]}),
+            **({} if config.is_pre_norm else {"decoder_vocab_size": layout.sizes[1]}),
             **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
         }
     return Parts(
@@ -364,7 +368,8 @@ def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> di
     for side in ("encoder", "decoder"):
         foreign[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
     foreign |= named_weights(family, config, weights, model.vocab_size, directory.path)
-    if config.similarity == "scaled":  # which the class does not do
+    scale = model.decoder.layers[0].self_attention.similarity.scale
+    if scale != 1.0:  # which the class does not do
         queries = [name for name in foreign if name.endswith(".q.weight")]
-        foreign |= {name: foreign[name] * config.head_width**-0.5 for name in queries}
+        foreign |= {name: foreign[name] * scale for name in queries}
     return foreign

@@ -49,6 +49,7 @@ from tformer_cli.foreign.keys import (
     rows_of,
     unsupported_error,
 )
+from tformer_cli.model.methods import POOLINGS
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
-    from tformer_cli.model.config import Pooling
+    from tformer_cli.model.methods import Pooling
 
 PREPARATION = "preprocessor_config.json"
 _SHAPES = no_effect("the tensors determine it")
@@ -274,7 +275,7 @@ def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ..
     """The names of labels and the weights of their rows; nothing without a head."""
     output = source.family.outer["output"]
     if f"{output}.weight" not in source.reader:
-        if pooling == "mean":
+        if not POOLINGS[pooling].has_first:
             source.notes.append("its vectors are the mean of the patches")
         return (), {}
     rows, bias = (source.reader.take(f"{output}.{part}") for part in ("weight", "bias"))
@@ -344,7 +345,7 @@ def _positions(
 def family_of(directory: ModelDirectory) -> Family:
     config, origin = directory.config, directory.info.origin
     was_dinov2 = origin is not None and origin.kind.endswith(DINOV2.title)
-    is_joined = config.pooling == "first-and-mean"
+    is_joined = POOLINGS[config.pooling].is_joined
     if not is_joined and not (config.head == "none" and was_dinov2):
         return VIT
     height, width, _ = config.image_size

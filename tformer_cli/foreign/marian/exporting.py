@@ -43,6 +43,7 @@ from tformer_cli.foreign.marian.layout import (
     renumber_shortlist,
     table_of,
 )
+from tformer_cli.model import methods
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.settings import ANY, unknown_setting
@@ -268,7 +269,7 @@ def _fold_weights(directory: ModelDirectory, weights: Mapping[str, Array]) -> di
         last = "decoder.final_norm" if config.has_final_norm else last
         for part in ("weight", "bias"):
             arrays[f"{last}.{part}"] = arrays[f"{last}.{part}"] / factor
-    if config.positions == "sinusoidal":
+    if methods.POSITIONS[config.positions].is_formula:
         from tformer_cli.model.positions import sinusoids
 
         table = sinusoids(config.max_positions, config.d_model).numpy()
@@ -315,7 +316,7 @@ def _arrays(
 
 
 def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, Any]:
-    is_pre, is_tied, is_new = config.norm == "pre", config.tied_embeddings, kind != "transformer"
+    is_pre, is_tied, is_new = config.is_pre_norm, config.tied_embeddings, kind != "transformer"
     # Marian reads as many positions as it allows tokens, and crops longer sources
     of_tables = {"max-length": config.max_positions, "max-length-crop": True}
     return {

@@ -91,7 +91,7 @@ def table_of(config: ModelConfig, kind: Kind) -> dict[str, tuple[str, ...]]:
     """Names the modules of a model in Marian, in the terms of `build_weights`."""
     if kind == "transformer-new":
         return dict(_class_names(config))
-    pre = "_pre" if config.norm == "pre" else ""
+    pre = "_pre" if config.is_pre_norm else ""
     return {
         ours: tuple(name.replace("{pre}", pre) for name in theirs)
         for ours, theirs in _TABLE.items()
@@ -100,12 +100,12 @@ def table_of(config: ModelConfig, kind: Kind) -> dict[str, tuple[str, ...]]:
 
 def _class_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields the paths of members that lead to the parts of each module."""
-    norm = "preprocessor->norm" if config.norm == "pre" else "postprocessor->norm"
+    norm = "preprocessor->norm" if config.is_pre_norm else "postprocessor->norm"
     linear = "as<marian::nn::Linear>()"
     # with ReLU the activation is part of the first of two layers, else the second of four
-    inner, outer = f"at(0)->{linear}", f"at(3)->{linear}"
-    if config.activation == "relu":
-        inner, outer = "at(0)->as<marian::nn::LinearReluDropout>()", f"at(1)->{linear}"
+    by_activation = {"relu": ("at(0)->as<marian::nn::LinearReluDropout>()", f"at(1)->{linear}")}
+    others = (f"at(0)->{linear}", f"at(3)->{linear}")
+    inner, outer = by_activation.get(config.activation, others)
     for side, stack in _STACKS.items():
         is_encoder = side == "encoder"
         name = (

@@ -105,7 +105,7 @@ class _Recorder:
 
     def __init__(self, hooks: ExitStack, model: Inspected, kind: Kind, layer: int) -> None:
         place = place_of(model, kind, layer)
-        self._is_pre_norm, self._is_cross = model.config.norm == "pre", kind == "cross"
+        self._is_pre_norm, self._is_cross = model.config.is_pre_norm, kind == "cross"
         self._attention = record_module(hooks, place.attention)
         self._projection = record_module(hooks, place.attention.out_projection)
         self._own_norm = record_module(hooks, place.own_norm)

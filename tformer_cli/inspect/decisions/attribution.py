@@ -30,7 +30,7 @@ from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.weighting.maps import LinearNorm
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
-from tformer_cli.model.feed_forward import ACTIVATIONS
+from tformer_cli.model.feed_forward import activation_function
 from tformer_cli.model.operations import Linear
 
 COMPLETE = 0.005  # Largest error of integrated gradients, as a share of their sum
@@ -98,7 +98,7 @@ def direct_terms(probe: Probe) -> dict[str, float]:
 def _on_top(model: Inspected, linear: _Linear, rows: Tensor, probe: Probe) -> Tensor:
     """Returns the vector that rows of the output are compared with, from the last states (T, D)."""
     if isinstance(model, MaskedLanguageModel):
-        activation = ACTIVATIONS[model.config.activation]
+        activation = activation_function(model.config.activation)
         rows = linear.activate(model.transform, rows, activation)
         rows = linear.normalize(model.transform_norm, rows)
     if not isinstance(model, Classifier):

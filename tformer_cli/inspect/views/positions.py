@@ -20,6 +20,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import npz_bytes, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
+from tformer_cli.model.methods import POSITIONS
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
 from tformer_cli.show.palette import hex_color
@@ -133,13 +134,11 @@ class PositionsRecord:
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
-    from tformer_cli.model.positions import TablePositions
-
     tables = [
         PositionTable(
             stack,
             rows.detach().double(),
-            is_formula=not isinstance(part.positions, TablePositions),
+            is_formula=POSITIONS[model.config.positions].is_formula,
             base=model.config.rotary_base,
         )
         for stack, part in stack_inputs(model)

@@ -18,7 +18,7 @@ from tformer_cli.model.encoder_only import (
     MaskedLanguageModel,
     PositionPredictor,
 )
-from tformer_cli.model.feed_forward import ACTIVATIONS
+from tformer_cli.model.feed_forward import activation_function
 
 CANDIDATES = 8  # Words shown with their logits and probabilities
 
@@ -150,7 +150,9 @@ def _position_step(model: PositionPredictor, observed: Observed, subject: Subjec
     vectors = {"h": observed.states[position]}
     formulas: list[str] = []
     if isinstance(model, MaskedLanguageModel):
-        activated = ACTIVATIONS[model.config.activation](_product(model.transform, vectors["h"]))
+        activated = activation_function(model.config.activation)(
+            _product(model.transform, vectors["h"])
+        )
         norm = norm_trace(activated, model.transform_norm)
         vectors |= {f"before {norm.name}": activated, "t": norm.after}
         formulas = [f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))"]

@@ -168,7 +168,7 @@ def trace_head(
         embedding = _embedding(model, head, row, read_ids)
         stream = stream.clone()
         stream[row] = embedding.result
-    is_pre_norm = model.config.norm == "pre"
+    is_pre_norm = model.config.is_pre_norm
     entering = normalize_rows(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
     projected = _project(place.attention, entering, memory, observed.query)

@@ -78,6 +78,7 @@ from tformer_cli.kinds import reads_names
 from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.methods import POOLINGS, PoolingRow
 from tformer_cli.model.norms import Norm
 
 
@@ -248,6 +249,10 @@ class Pooled(NamedTuple):
     config: ModelConfig
 
     @property
+    def _row(self) -> PoolingRow:
+        return POOLINGS[self.config.pooling]
+
+    @property
     def _first(self) -> int:
         """The first state of the mean: the class token of an image is not part of it."""
         return int(self.config.class_token)
@@ -259,37 +264,29 @@ class Pooled(NamedTuple):
     def of(self, states: Tensor) -> Tensor:
         """Pools states (S, D): the first (D), their mean (D), or both in a row (2D)."""
         mean = states[self._first :].mean(dim=0)
-        if self.config.pooling == "first-and-mean":
-            return torch.cat((states[0], mean))
-        return states[0] if self.config.pooling == "first" else mean
+        return torch.cat(self._row.parts(states[0], mean))
 
     def row(self, rows: Tensor) -> Tensor:
         """Takes the vector's row (S) out of a map (S, S); the mean of both where there are two."""
-        if self.config.pooling == "first-and-mean":
-            return self.of(rows).view(2, -1).mean(dim=0)
-        return self.of(rows)
+        pooled = self.of(rows)
+        return pooled.view(2, -1).mean(dim=0) if self._row.is_joined else pooled
 
     @property
     def row_name(self) -> str:
-        names = {"first": "class token", "first-and-mean": "class token and mean of the patches"}
-        if self.config.pooling == "first" and not self.config.class_token:
-            return "first patch"
-        return names.get(self.config.pooling, "mean of the patches")
+        first = "class token" if self.config.class_token else "first patch"
+        return " and ".join(self._row.parts(first, "mean of the patches"))
 
     def formula(self, n_states: int) -> str:
         n_tokens = n_states - self._first
         mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
-        if self.config.pooling == "first-and-mean":
-            return f"m = [h_0, {mean}]"
-        return "m = h_0" if self.config.pooling == "first" else f"m = {mean}"
+        parts = ", ".join(self._row.parts("h_0", mean))
+        return f"m = [{parts}]" if self._row.is_joined else f"m = {parts}"
 
     def says(self, n_states: int) -> str:
         mean = f"the mean over the {n_states - self._first} {self.unit}"
         token = "first patch" if reads_names(self.config) else "first token"
         first = f"that of the {'class token' if self._first else token}"
-        if self.config.pooling == "first-and-mean":
-            return f"{first}, then {mean}"
-        return first if self.config.pooling == "first" else mean
+        return ", then ".join(self._row.parts(first, mean))
 
 
 Layers = dict[Kind, list[Tensor]]  # A float64 matrix for each layer of each kind

@@ -13,6 +13,7 @@ import numpy as np
 from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import LineResult, each_read
+from tformer_cli.model.methods import POOLINGS, name_choices
 from tformer_cli.search.pooled import pool_states
 from tformer_cli.show.notebook import html_table
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.kinds.lines.job import Damaged, TooLong
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.model.config import ModelConfig, Pooling
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.methods import Pooling
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
 TENSOR = "vectors"
@@ -87,16 +89,19 @@ def embed_texts(
 
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
     """Returns how a model is pooled, if it can be; None: by its settings."""
-    if pooling == "first-and-mean" and not config.reads_images:
+    if pooling not in (None, *POOLINGS):  # Python programs may give any word
+        raise ValueError(f'pooling: must be {name_choices(POOLINGS)}, but is "{pooling}"')
+    row = POOLINGS[pooling or config.pooling]
+    if pooling and row.is_joined and not config.reads_images:
         raise UsageError(f"--pooling: {pooling} is only for image models; use mean or first")
-    if pooling not in (None, "mean") and config.reads_images and not config.class_token:
+    if pooling and row.has_first and config.reads_images and not config.class_token:
         raise UsageError(f"--pooling: MODEL has no class token for {pooling}; use mean")
     return pooling or config.pooling
 
 
 def vector_width(config: ModelConfig, pooling: Pooling | None) -> int:
     """Returns the numbers of a vector; see `checked_pooling`."""
-    is_joined = checked_pooling(config, pooling) == "first-and-mean"
+    is_joined = POOLINGS[checked_pooling(config, pooling)].is_joined
     return config.d_model * (2 if is_joined else 1)
 
 
