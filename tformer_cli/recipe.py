@@ -160,7 +160,8 @@ class Recipe:
         if POSITIONS[self.model.positions].is_fixed and not self.start.model:
             others = name_choices(name for name, row in POSITIONS.items() if not row.is_fixed)
             raise ValueError(
-                f'model.positions: "{self.model.positions}" is only for imported models; choose {others}'
+                f'model.positions: "{self.model.positions}" is only for imported models; choose '
+                f"{others}"
             )
         if self.model.source_vocab_size and not self.start.model:
             raise ValueError(

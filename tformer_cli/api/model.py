@@ -380,7 +380,9 @@ class LoadedModel(InspectedModel):
         if self._kind.measured_by != "translations":
             if unknown := next(iter(search), None):
                 raise UsageError(f"{unknown}: only for translations; omit it")
-            return self._measure(list(read_lines_or_names(lines, self.opened.directory)), references)
+            return self._measure(
+                list(read_lines_or_names(lines, self.opened.directory)), references
+            )
         from tformer_cli.evaluate.evaluate import evaluate_model
 
         opened = self._opened_for("translate")

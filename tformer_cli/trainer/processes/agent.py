@@ -2,7 +2,7 @@
 
 One agent runs on each machine. The agents of several machines rendezvous at one of them, and
 restart their processes together when a process dies or a machine joins or leaves. Each process is
-the same command as the agent's (see `launch.read_launch`), which resumes from the newest checkpoint.
+the agent's own command (see `launch.read_launch`), which resumes from the newest checkpoint.
 """
 
 import fcntl
