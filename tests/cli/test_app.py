@@ -23,7 +23,7 @@ from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.help import HelpfulGroup
 from tformer_cli.cli.options import path_roles
 from tformer_cli.errors import ModelMemoryError
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.metrics.choices import MetricName
 from tformer_cli.search.config import Engine, PrecisionChoice
 
@@ -300,7 +300,7 @@ def test_commands_are_listed_with_the_first_sentence_of_their_help():
     root = typer.main.get_command(app)
     context = typer.Context(root, info_name="tformer", **root.context_settings)
     assert {*get_args(Verb)} < {*PANELS}
-    assert {f"inspect-{view.name}" for view in all_views().values() if view.help} < {*PANELS}
+    assert {f"inspect-{view.name}" for view in VIEWS.values() if view.help} < {*PANELS}
     # as a group tells that imports its commands
     assert list(HelpfulGroup.summaries(root, context)) == list(root.summaries(context))
 

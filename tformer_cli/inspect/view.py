@@ -2,7 +2,7 @@
 
 A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
 `page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page go
-over `views.all_views`; nothing else has to know of it. Importing a view does not import torch.
+over `views.VIEWS`; nothing else has to know of it. Importing a view does not import torch.
 
 JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one object a sentence.
 """

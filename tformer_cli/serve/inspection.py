@@ -38,7 +38,7 @@ from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
 from tformer_cli.inspect.jobs.report import DECIDED_BY, inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.decision import VIEW as DECISION
 from tformer_cli.inspect.views.decision import DecisionOptions
@@ -396,7 +396,7 @@ def _lens(found: Inspected, _: str) -> Event | None:
 
 def _view(found: Inspected, name: str) -> Event | None:
     """Returns the data of a view of the report, as its tab of the page takes them."""
-    view = cast("SentenceView[Any]", all_views()[name])
+    view = cast("SentenceView[Any]", VIEWS[name])
     if found.subject.summary.task not in view.tasks:
         return None
     record = view.report(found.subject, found.record, ReportOptions())

@@ -16,7 +16,7 @@ from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspecti
 from tformer_cli.inspect.pages import Report, SentenceReport
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.kinds.stored_model import Opened
@@ -72,7 +72,7 @@ def inspect_report(
     options = replace(options, n_positions=n_positions)
     of_model: dict[str, Any] = {
         name: data
-        for name, view in all_views().items()
+        for name, view in VIEWS.items()
         if isinstance(view, ModelView) and (data := view.report(subject, options)) is not None
     }
     if options.ablation and subject.summary.task in DECISION.tasks:
@@ -113,7 +113,7 @@ def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> S
         heads=record,
         views={
             name: data
-            for name, view in all_views().items()
+            for name, view in VIEWS.items()
             if isinstance(view, SentenceView)
             and subject.summary.task in view.tasks
             and (data := view.report(subject, record, options)) is not None
@@ -139,7 +139,7 @@ def inspect_view(
     settings: dict[str, Any] | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[Any]:
-    view = all_views()[name]
+    view = VIEWS[name]
     chosen = view.Options(**(settings or {}))
     if isinstance(view, ModelView):
         return iter([read_model(view, model, chosen)])
