@@ -12,14 +12,14 @@ from tformer_cli.documents.segments import ReadSettings
 
 def packed(members, stored=("mimetype",)):
     """A zip archive of names and contents, in their order."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name, (1999, 12, 31, 23, 58, 2))
             info.compress_type = zipfile.ZIP_STORED if name in stored else zipfile.ZIP_DEFLATED
             info.external_attr = 0o640 << 16
             archive.writestr(info, content)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def member(data, name):
@@ -36,10 +36,10 @@ def read(format_name, data, **settings):
 def shown(segments):
     """Texts, with the places and kinds of spans."""
     return [
-        (one.text, *[(span.start, span.end, span.behavior) for span in one.spans])
-        if one.spans
-        else one.text
-        for one in segments
+        (segment.text, *[(span.start, span.end, span.behavior) for span in segment.spans])
+        if segment.spans
+        else segment.text
+        for segment in segments
     ]
 
 
@@ -47,8 +47,8 @@ def translated(document, words):
     """Writes a document with other texts, whose spans stay where they were."""
     return document.write(
         [
-            replace(one, text=words[one.text]) if one.text in words else None
-            for one in document.segments
+            replace(segment, text=words[segment.text]) if segment.text in words else None
+            for segment in document.segments
         ]
     )
 
@@ -65,9 +65,9 @@ def reordered(segment, order, links_of=list):
     for start, end in (words[number] for number in order(range(len(words)))):
         links.append(Link((len(text), len(text) + end - start), (start, end)))
         text += segment.text[start:end] + " "
-    made = restored(segment, text.rstrip(), links_of(links))
-    spans = project(segment, made.text, made.links, made.fixed).spans
-    return replace(segment, text=made.text, spans=spans)
+    result = restored(segment, text.rstrip(), links_of(links))
+    spans = project(segment, result.text, result.links, result.fixed).spans
+    return replace(segment, text=result.text, spans=spans)
 
 
 def backward(document):

@@ -28,8 +28,8 @@ class Side:
         return [5 if token.isascii() else UNK_ID for token in self.pattern.findall(text)]
 
     def encode_with_spans(self, parts):
-        found = [[one.span() for one in self.pattern.finditer(part)] for part in parts]
-        return [([5] * len(spans), spans) for spans in found]
+        by_part = [[match.span() for match in self.pattern.finditer(part)] for part in parts]
+        return [([5] * len(spans), spans) for spans in by_part]
 
 
 def translation(index, source, text="", ids=(), n_ids=(), through=None):
@@ -69,31 +69,36 @@ def test_what_is_copied_counts_as_no_unknown_word():
 
 def test_lines_that_copy_count_the_same():
     answers = answering()
-    (found,) = Words().buffers([("ж 😀", None), ("я", None)], 2)
-    for one in answers.restored(found):
-        answers.counts.add(one)
+    (buffer,) = Words().buffers([("ж 😀", None), ("я", None)], 2)
+    for translation in answers.restored(buffer):
+        answers.counts.add(translation)
     assert answers.counts.unknown == 2
 
 
 def test_lines_without_words_and_with_branches_stay():
     answers = answering()
     lines = ["some.key", "{n, plural, other {a}}", "a b"]
-    (found,) = Words().buffers([(line, None) for line in lines], 3)
-    made = [one.hypotheses[0].text for one in answers.restored(found)]
-    assert made == [*lines[:2], "A B"]
+    (buffer,) = Words().buffers([(line, None) for line in lines], 3)
+    texts = [translation.hypotheses[0].text for translation in answers.restored(buffer)]
+    assert texts == [*lines[:2], "A B"]
 
 
 def test_a_search_listens_for_the_lines_that_need_it(model):
     answers = ModelAnswers(open_model(model))
-    found = answers.copying.translate([LINES[0], f"{LINES[1]} {{x}}"])
-    assert [bool(one.hypotheses[0].attention) for one in found] == [False, True]
+    translations = answers.copying.translate([LINES[0], f"{LINES[1]} {{x}}"])
+    assert [bool(translation.hypotheses[0].attention) for translation in translations] == [
+        False,
+        True,
+    ]
 
 
 def aligner(pattern, words, *weights):
     tokenizer = SimpleNamespace(source=Side(pattern), target=Side(words=words))
-    rows = [np.array(one, dtype=float) for one in weights]
+    rows = [np.array(row, dtype=float) for row in weights]
     return SimpleNamespace(
-        tokenizer=tokenizer, longest=99, search_weights=lambda pairs, heard: dict(enumerate(rows))
+        tokenizer=tokenizer,
+        longest=99,
+        search_weights=lambda pairs, attentions: dict(enumerate(rows)),
     )
 
 
@@ -110,9 +115,9 @@ def test_links_through_two_models_are_the_product_of_their_attention():
         [[0, 0.2, 0, 0.7, 0.1], [0.4, 0.2, 0.3, 0.1, 0], [0.9, 0, 0, 0.1, 0], [0, 0, 0, 0, 1]],
     )  # fmt: skip
     passed = translation(0, "the black cat", "le chat noir", (0, 1, 2))
-    one = translation(0, "the black cat", "schwarz Katze die x", (0, 1, 2, 3), through=passed)
-    (found,) = links_of([first, second], [one], passes=False)
-    assert found == [Link((0, 7), (4, 9)), Link((8, 13), (10, 13)), Link((14, 17), (0, 3))]
+    chained = translation(0, "the black cat", "schwarz Katze die x", (0, 1, 2, 3), through=passed)
+    (links,) = links_of([first, second], [chained], passes=False)
+    assert links == [Link((0, 7), (4, 9)), Link((8, 13), (10, 13)), Link((14, 17), (0, 3))]
     # Nothing is linked where one of them was not heard
-    second.search_weights = lambda pairs, heard: {}
-    assert links_of([first, second], [one], passes=False) == [None]
+    second.search_weights = lambda pairs, attentions: {}
+    assert links_of([first, second], [chained], passes=False) == [None]

@@ -47,30 +47,30 @@ def test_xliff_1():
     assert document.write([None] * 4) == XLIFF.encode()
     first = document.segments[0]
     spans = (replace(first.spans[0], start=0, end=3), replace(first.spans[1], start=4, end=4))
-    made = document.write([replace(first, text="Alt & <neu>", spans=spans), None, None, None])
+    output = document.write([replace(first, text="Alt & <neu>", spans=spans), None, None, None])
     target = '<g id="1" ctype="bold">Alt</g> <x id="2"/>&amp; &lt;neu>'
-    assert made.decode() == XLIFF.replace(
+    assert output.decode() == XLIFF.replace(
         "garden</source>", f"garden</source>\n      <target{STATE}>{target}</target>"
     )
 
 
 def test_a_copy_of_the_source_is_a_translation():
     document = read("xliff", XLIFF.encode(), target_language="de")
-    made = document.write(document.segments).decode()
+    output = document.write(document.segments).decode()
     code = '<bpt id="1" rid="7">&lt;b></bpt>name<ept id="2" rid="7">&lt;/b></ept>'
     mark = '<mrk mtype="protected">tformer</mrk>'
-    assert f"<target{STATE}>Set {code} to {mark}</target>" in made
-    assert f"<target{STATE}>Copied</target>" in made
-    assert f"<target{STATE}>Two  blanks</target>" in made
-    assert '<file target-language="de" original="a"' in made
-    again = read("xliff", made.encode()).segments
+    assert f"<target{STATE}>Set {code} to {mark}</target>" in output
+    assert f"<target{STATE}>Copied</target>" in output
+    assert f"<target{STATE}>Two  blanks</target>" in output
+    assert '<file target-language="de" original="a"' in output
+    again = read("xliff", output.encode()).segments
     assert not again
 
 
 def test_doubtful_targets_are_translated_on_request():
     document = read("xliff", XLIFF.encode(), fills_fuzzy=True)
-    made = translated(document, {"Seen": "Gesehen"}).decode()
-    assert made == XLIFF.replace(">x<", ">Gesehen<")
+    output = translated(document, {"Seen": "Gesehen"}).decode()
+    assert output == XLIFF.replace(">x<", ">Gesehen<")
 
 
 def test_xliff_2():
@@ -87,10 +87,10 @@ def test_xliff_2():
         "All",
         ("A b c", (1, 3, "once"), (4, 4, "void"), (4, 5, "protected")),
     ]
-    made = translated(document, {"All": "Alles"}).decode()
+    output = translated(document, {"All": "Alles"}).decode()
     source = '<x:source><x:pc id="1">All</x:pc></x:source>'
     target = '\n  <x:target><x:pc id="1">Alles</x:pc></x:target>'.replace("\n  ", "")
-    assert made == text.replace("<x:xliff", '<x:xliff trgLang="de"').replace(
+    assert output == text.replace("<x:xliff", '<x:xliff trgLang="de"').replace(
         source, source + target
     )
 
@@ -99,12 +99,12 @@ def test_the_language_is_an_attribute_wherever_it_is_added():
     language = 'd"<&'
     text = XLIFF.replace("</xliff>", '<file c="d"/></xliff>')
     document = read("xliff", text.encode(), target_language=language)
-    made = translated(document, {"Copied": "Kopiert"})
-    assert b'<file target-language="d&quot;&lt;&amp;" c="d"/>' in made
-    assert len(read("xliff", made).segments) == len(document.segments) - 1
-    made = translated(read("tmx", TMX, target_language=language), {"Door": "x"}).decode("utf-16")
-    assert '<tuv xml:lang="d&quot;&lt;&amp;"><seg>x<' in made
-    assert read("tmx", made.encode("utf-16"), target_language="de").segments
+    output = translated(document, {"Copied": "Kopiert"})
+    assert b'<file target-language="d&quot;&lt;&amp;" c="d"/>' in output
+    assert len(read("xliff", output).segments) == len(document.segments) - 1
+    output = translated(read("tmx", TMX, target_language=language), {"Door": "x"}).decode("utf-16")
+    assert '<tuv xml:lang="d&quot;&lt;&amp;"><seg>x<' in output
+    assert read("tmx", output.encode("utf-16"), target_language="de").segments
 
 
 def test_the_text_of_an_attribute_is_no_attribute():
@@ -118,8 +118,8 @@ def test_units_are_found_in_a_long_file():
     data = f"<xliff>{comment}<file><body>{units}</body></file></xliff>".encode()
     begin = time.process_time()
     document = read("xliff", data)
-    made = translated(document, {"a": "b"})
-    assert made.count(f"<target{STATE}>b</target></trans-unit>".encode()) == 2000
+    output = translated(document, {"a": "b"})
+    assert output.count(f"<target{STATE}>b</target></trans-unit>".encode()) == 2000
     # each unit took a copy of all that stands before it
     assert time.process_time() - begin < 5
 
@@ -142,9 +142,9 @@ def test_tmx():
     document = read("tmx", TMX, target_language="de", source_language="en")
     assert shown(document.segments) == [("Hello world!", (6, 11, "once")), "House", "Door"]
     assert document.write([None] * 3) == TMX
-    made = translated(document, {"House": "Haus", "Door": "Tür"})
+    output = translated(document, {"House": "Haus", "Door": "Tür"})
     english = '<tuv xml:lang="en"><seg>House</seg></tuv>'
-    assert made.decode("utf-16") == (
+    assert output.decode("utf-16") == (
         TMX.decode("utf-16")
         .replace(english, english + '<tuv xml:lang="de"><seg>Haus</seg></tuv>')
         .replace("<seg/>", "<seg>Tür</seg>")
@@ -299,12 +299,12 @@ def test_what_opens_stands_before_what_closes(name):
     assert document.write([None] * len(document.segments)) == data
     assert "<" not in document.segments[0].text
     assert "ab" not in document.segments[0].text
-    made = backward(document)
-    assert not target or target_of(made) == target
+    output = backward(document)
+    assert not target or target_of(output) == target
     if name == "several tags in a code":
-        assert re.findall("x id=.(.)", target_of(made)) == ["1", "2"]
+        assert re.findall("x id=.(.)", target_of(output)) == ["1", "2"]
     # the same text, read by another program
-    root = ET.fromstring(made)  # noqa: S314 - our own
+    root = ET.fromstring(output)  # noqa: S314 - our own
     own, other = ("".join(next(root.iter(tag)).itertext()) for tag in ("source", "target"))
     assert Counter("".join(own.split())) == Counter("".join(other.split()))
 
@@ -345,16 +345,16 @@ def test_targets_have_the_parts_of_their_sources(segmented, target, texts, expec
     document = read("xliff", data)
     assert [segment.text for segment in document.segments] == texts
     assert document.write([None] * len(texts)) == data
-    made = backward(document)
-    assert target_of(made) == expected
-    assert made.count("<target") == 1
+    output = backward(document)
+    assert target_of(output) == expected
+    assert output.count("<target") == 1
 
 
 def test_a_part_without_a_translation_is_copied():
     data = unit("", f"<seg-source>{marks('a &amp; b', 'c')}</seg-source>").encode()
     document = read("xliff", data)
-    made = document.write([None, replace(document.segments[1], text="x")]).decode()
-    assert target_of(made) == marks("a &amp; b", "x")
+    output = document.write([None, replace(document.segments[1], text="x")]).decode()
+    assert target_of(output) == marks("a &amp; b", "x")
 
 
 @pytest.mark.parametrize(
@@ -413,9 +413,9 @@ def test_xliff_2_keeps_what_is_not_a_segment():
 </file></xliff>"""
     document = read("xliff", text.encode(), target_language="de")
     assert shown(document.segments) == ["a b"]
-    made = backward(document)
+    output = backward(document)
     source = "<source>a b</source>"
-    assert made == text.replace("<xliff", '<xliff trgLang="de"').replace(
+    assert output == text.replace("<xliff", '<xliff trgLang="de"').replace(
         source, f"{source}<target>b a</target>"
     )
 
@@ -424,15 +424,15 @@ def test_copied_sources_of_xliff_2_are_no_translations():
     text = unit('a <ph id="1"/> b', '<target>a <ph id="1"/> b</target>', version="2.0")
     assert not read("xliff", text.encode()).segments
     text = text.replace("<segment>", '<segment state="initial">')
-    made = backward(read("xliff", text.encode()))
-    assert target_of(made) == '<ph id="1"/> b a'
-    assert not read("xliff", made.encode()).segments
+    output = backward(read("xliff", text.encode()))
+    assert target_of(output) == '<ph id="1"/> b a'
+    assert not read("xliff", output.encode()).segments
 
 
 def test_a_target_tells_its_language_as_the_source_does():
     text = unit("a b").replace("<source>", '<source xml:lang="en">')
-    made = backward(read("xliff", text.encode(), target_language="de"))
-    assert f'<target{STATE} xml:lang="de">b a</target>' in made
+    output = backward(read("xliff", text.encode(), target_language="de"))
+    assert f'<target{STATE} xml:lang="de">b a</target>' in output
 
 
 def memory(*variants, header=' srclang="en"', more=""):

@@ -34,18 +34,18 @@ SINGLE = (
 
 def content(chance, numbers, depth=0):
     """Draws text with codes in it."""
-    made = ""
+    page = ""
     for _ in range(chance.randrange(1, 5)):
         kind, number = chance.randrange(10 if depth < 3 else 5), next(numbers)
         if kind < 5:
             text = " ".join(chance.choices(WORDS, k=chance.randrange(1, 4)))
-            made += text + chance.choice(["", " ", " ", ".", ", "])
+            page += text + chance.choice(["", " ", " ", ".", ", "])
         elif kind < 8:
             inner = content(chance, numbers, depth + 1)
-            made += PAIRED[chance.choice([*PAIRED])].format(number, inner)
+            page += PAIRED[chance.choice([*PAIRED])].format(number, inner)
         else:
-            made += chance.choice(SINGLE).format(number)
-    return made
+            page += chance.choice(SINGLE).format(number)
+    return page
 
 
 def translate(document, chance):
@@ -142,10 +142,10 @@ def test_what_gettext_takes_it_takes_translated(text):
             refused.append("is not a line" in str(refusal) and is_taken(data))
             continue
         assert document.write([None] * len(document.segments)) == data
-        made = translate(document, chance)
+        output = translate(document, chance)
         if is_taken(data):
             counts["taken"] += 1
-            assert is_taken(made), made.decode()
+            assert is_taken(output), output.decode()
     assert min(counts.values()) > 5
     assert not any(refused)
 
@@ -154,8 +154,8 @@ def test_what_gettext_takes_it_takes_translated(text):
 def test_polib_reads_the_same_messages(text):
     polib = pytest.importorskip("polib")
     document = read("po", text.encode(), target_language="pl")
-    made = translate(document, random.Random(1)).decode()
-    before, after = polib.pofile(text), polib.pofile(made)
+    output = translate(document, random.Random(1)).decode()
+    before, after = polib.pofile(text), polib.pofile(output)
     names = [
         [(entry.msgctxt, entry.msgid, entry.obsolete) for entry in file] for file in (before, after)
     ]
@@ -183,8 +183,8 @@ def test_the_translate_toolkit_reads_what_is_written(kind, version):
         units = "".join(f'<tu><tuv xml:lang="en"><seg>{text}</seg></tuv></tu>' for text in texts)
         data = f'<tmx version="1.4"><header srclang="en"/><body>{units}</body></tmx>'
     document = read(kind, data.encode(), target_language="de")
-    made = translate(document, random.Random(2))
-    file = (xliff.xlifffile if kind == "xliff" else tmx.tmxfile).parsestring(made)
+    output = translate(document, random.Random(2))
+    file = (xliff.xlifffile if kind == "xliff" else tmx.tmxfile).parsestring(output)
     assert [bool(unit.target) for unit in file.units] == [True] * 3
     assert str(file.units[0].source) == "The old house"
 

@@ -110,7 +110,7 @@ def refused(name, data):
         document = read(name, data, target_language="de", **SETTINGS.get(name, {}))
         segments = list(document.segments)
         kept = document.write([None] * len(segments))
-        document.write([replace(one, text=one.text + "!") for one in segments])
+        document.write([replace(segment, text=segment.text + "!") for segment in segments])
     except TformerError as error:
         message = str(error)
     else:
@@ -177,7 +177,10 @@ def test_thousands_of_elements_in_each_other(name, opening, text, closing):
 
 
 ODD = [
-    *(("vtt", CUE.format(one), "") for one in ("&#abc;", "&#99999999;", "&#xD83D;", f"&#{MANY};")),
+    *(
+        ("vtt", CUE.format(reference), "")
+        for reference in ("&#abc;", "&#99999999;", "&#xD83D;", f"&#{MANY};")
+    ),
     ("vtt", CUE.format("a").replace("00:01", f"{MANY}:00:01"), ""),
     ("srt", f"1\n{MANY}:00:01,{MANY} --> 00:00:02,0\nA\n", ""),
     ("xliff", test_bilingual.XLIFF.replace("house", "&#00065; &#x1F600;"), ""),
@@ -188,8 +191,8 @@ ODD = [
     ("po", f'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n%0;\\n"{MESSAGE}', ""),
     ("po", f'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural={MANY};\\n"{MESSAGE}', ""),
     *(
-        ("po", f'msgid "a {one} b"\nmsgstr ""\n', "")
-        for one in (r"\x", r"\8", r"\\9", r"\xg", r"\٣")
+        ("po", f'msgid "a {escape} b"\nmsgstr ""\n', "")
+        for escape in (r"\x", r"\8", r"\\9", r"\xg", r"\٣")
     ),
     *(
         ("po", CHARSET.format(name) + more, CHARSET_ERROR.format(name))

@@ -26,8 +26,8 @@ def test_a_document_keeps_the_encoding_that_is_named(name, encoding):
     (segment,) = document.segments
     assert segment.text == "Café."
     assert document.write([None]) == data
-    made = translated(document, {"Café.": "Bücher."}).decode(encoding)
-    assert "Bücher." in made
+    output = translated(document, {"Café.": "Bücher."}).decode(encoding)
+    assert "Bücher." in output
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -43,7 +43,7 @@ def test_a_mark_tells_the_encoding(name, encoding):
     text = {**TEXTS, "csv": "a,c\n1,Café.\n"}[name]
     options = {"columns": ("c",)} if name == "csv" else {}
     document = read(name, text.encode(encoding), **options)
-    assert [one.text for one in document.segments] == ["Café."]
+    assert [segment.text for segment in document.segments] == ["Café."]
     assert document.write([None]) == text.encode(encoding)
 
 
@@ -85,14 +85,14 @@ def test_the_header_of_messages():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         *(("windows-1252", "cp1252"), ("CP1252", "cp1252"), ("Latin1", "iso8859-1")),
         *(("utf8", "utf-8"), ("Shift_JIS", "shift_jis"), ("gb18030", "gb18030")),
     ],
 )
-def test_names_of_encodings(name, found):
-    assert encoding_named(name) == found
+def test_names_of_encodings(name, expected):
+    assert encoding_named(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_names_that_are_none(name, advice):
 
 
 def test_formats_that_tell_their_encoding():
-    telling = {one.name for one in FORMATS if one.tells_encoding}
+    telling = {row.name for row in FORMATS if row.tells_encoding}
     assert telling >= {"docx", "pptx", "odt", "odp", "epub", "xliff", "tmx"}
     assert not telling & set(TEXTS)

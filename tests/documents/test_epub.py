@@ -58,18 +58,20 @@ def test_chapters_come_in_their_order():
 def test_a_translated_book_opens():
     data = packed(MEMBERS)
     document = read("epub", data, target_language="de")
-    made = translated(document, {"First": "Erstes & Letztes", "The book": "Das Buch"})
-    with zipfile.ZipFile(io.BytesIO(made)) as book:
+    output = translated(document, {"First": "Erstes & Letztes", "The book": "Das Buch"})
+    with zipfile.ZipFile(io.BytesIO(output)) as book:
         first = book.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
-        assert made[30:58] == b"mimetypeapplication/epub+zip"
+        assert output[30:58] == b"mimetypeapplication/epub+zip"
         assert book.namelist() == list(MEMBERS)
-    assert "<text> Erstes &amp; Letztes </text>" in member(made, "Book/toc.ncx")
-    assert "The&#160;book" in member(made, "Book/toc.ncx")
-    assert '<a href="text/ch%201.xhtml">Erstes &amp; Letztes</a>' in member(made, "Book/nav.xhtml")
+    assert "<text> Erstes &amp; Letztes </text>" in member(output, "Book/toc.ncx")
+    assert "The&#160;book" in member(output, "Book/toc.ncx")
+    assert '<a href="text/ch%201.xhtml">Erstes &amp; Letztes</a>' in member(
+        output, "Book/nav.xhtml"
+    )
     expected = OPF.replace("The book", "Das Buch").replace(">en<", ">de<").replace("'en'", "'de'")
-    assert 'xml:lang="de"><docTitle>' in member(made, "Book/toc.ncx")
-    assert member(made, "Book/a.opf") == expected
+    assert 'xml:lang="de"><docTitle>' in member(output, "Book/toc.ncx")
+    assert member(output, "Book/a.opf") == expected
 
 
 def locked(name):
@@ -189,11 +191,11 @@ def test_metadata():
         ("A fine one", (2, 6, "repeat")),
     ]
     assert document.write([None] * 5) == data
-    made = member(
+    output = member(
         translated(document, {"Read it": "Lis <ça>", "A fine one": "Un bon <x>"}), "Book/a.opf"
     )
-    assert "Lis &amp;lt;ça&amp;gt;&lt;br/&gt;" in made
-    assert "<![CDATA[<p>Un<i> bon</i> &lt;x&gt;</p>]]>" in made
+    assert "Lis &amp;lt;ça&amp;gt;&lt;br/&gt;" in output
+    assert "<![CDATA[<p>Un<i> bon</i> &lt;x&gt;</p>]]>" in output
 
 
 def test_the_author_in_the_contents_stays():
@@ -204,15 +206,15 @@ def test_the_author_in_the_contents_stays():
 
 def test_ebooklib_reads_what_is_written(tmp_path):
     epub = pytest.importorskip("ebooklib.epub")
-    made = epub.EpubBook()
-    made.set_title("The book")
+    book = epub.EpubBook()
+    book.set_title("The book")
     chapter = epub.EpubHtml(title="One", file_name="one.xhtml")
     chapter.content = "<p>The old house</p>"
-    made.add_item(chapter)
-    made.toc, made.spine = [chapter], ["nav", chapter]
-    made.add_item(epub.EpubNcx())
-    made.add_item(epub.EpubNav())
-    epub.write_epub(tmp_path / "a.epub", made)
+    book.add_item(chapter)
+    book.toc, book.spine = [chapter], ["nav", chapter]
+    book.add_item(epub.EpubNcx())
+    book.add_item(epub.EpubNav())
+    epub.write_epub(tmp_path / "a.epub", book)
     document = read("epub", (tmp_path / "a.epub").read_bytes())
     (tmp_path / "b.epub").write_bytes(translated(document, {"The old house": "La maison"}))
     again = epub.read_epub(tmp_path / "b.epub", {"ignore_ncx": True})

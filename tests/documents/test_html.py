@@ -26,7 +26,7 @@ def translated(text, answer=upper, **settings):
     requests = next(job)
     while True:
         try:
-            requests = job.send([answer(one.text) for one in requests])
+            requests = job.send([answer(request.text) for request in requests])
         except StopIteration as end:
             return document.write(end.value.segments).decode("utf-8", "surrogateescape")
 
@@ -123,8 +123,8 @@ def test_labels_of_a_part_are_those_of_its_language():
     ).replace("LANG='EN'", "LANG=&#x27;EN&#x27;")
     assert 'lang="en-GB"' in translated(page)
     part = '<p lang="en">a<p lang="de">b'
-    made = translated(part, source_language="en", target_language="fr")
-    assert made == '<p lang="fr">A<p lang="de">B'
+    output = translated(part, source_language="en", target_language="fr")
+    assert output == '<p lang="fr">A<p lang="de">B'
 
 
 def test_a_page_keeps_its_encoding():
@@ -132,7 +132,7 @@ def test_a_page_keeps_its_encoding():
     document = read(page)
     assert document.segments[0].text == "élan €uro"
     assert document.write([None] * 2) == page
-    changed = [replace(one, text="слон é") for one in document.segments]
+    changed = [replace(segment, text="слон é") for segment in document.segments]
     # What the encoding lacks is written as references
     assert b"&#1089;&#1083;&#1086;&#1085; \xe9" in document.write(changed)
     for data in (
@@ -158,8 +158,10 @@ def test_markup_that_is_not_translated_is_as_it_was(text):
         return re.findall(r"</?[pb]\b[^<>]*>", markup)
 
     # White space may become one space, and < an entity; no tag is lost or moved before another
-    made = [replace(one, text=one.text.replace("a", "c")) for one in document.segments]
-    assert tags(document.write(made).decode().replace("c", "a")) == tags(text)
+    changed = [
+        replace(segment, text=segment.text.replace("a", "c")) for segment in document.segments
+    ]
+    assert tags(document.write(changed).decode().replace("c", "a")) == tags(text)
 
 
 def test_damaged_markup_takes_no_longer_than_other_text():
@@ -184,7 +186,7 @@ def test_unclosed_markup_is_read_once(text):
 
 
 def test_the_language_of_a_page_is_escaped():
-    made = translated("<html lang='en'><p>a", target_language="d'<")
-    assert made == "<html lang='d&#x27;&lt;'><p>A"
+    output = translated("<html lang='en'><p>a", target_language="d'<")
+    assert output == "<html lang='d&#x27;&lt;'><p>A"
     document = read("<html lang='en'><p>a", target_language="de")
     assert document.write([None]) == b"<html lang='en'><p>a"

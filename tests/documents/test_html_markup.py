@@ -298,8 +298,8 @@ def test_regions_are_those_of_a_browsers_parser(seed):
     html5lib = pytest.importorskip("html5lib")
     page = f"<!DOCTYPE html><body>{a_page(random.Random(seed))}"
     tree = html5lib.parse(page, namespaceHTMLElements=False)
-    made = translated(page)
-    assert sorted(re.findall(r"W\d+X", made)) == sorted(map(str.upper, translated_words(tree)))
+    output = translated(page)
+    assert sorted(re.findall(r"W\d+X", output)) == sorted(map(str.upper, translated_words(tree)))
 
 
 def test_many_regions_in_each_other():

@@ -22,15 +22,15 @@ def test_all_strings():
     document = read("json", data)
     words = ['The "old" house', "in an object", "Two lines  \nhere", "Open / close", "x1", "Cut"]
     assert shown(document.segments) == words
-    assert [one.context for one in document.segments][:3] == ["title", "n.5.k", "n.6"]
+    assert [segment.context for segment in document.segments][:3] == ["title", "n.5.k", "n.6"]
     assert document.write(document.segments) == data
-    made = translated(
+    output = translated(
         document, {words[0]: "Das „alte“\tHaus\\", words[2]: "2\n3", words[3]: "a / b"}
     )
-    assert made.decode() == data.decode().replace(
+    assert output.decode() == data.decode().replace(
         r"The \"old\" house", r"Das „alte“\tHaus" + "\\\\"
     ).replace(r"Two lines  \nhere", r"2\n3").replace(r"Open \/ close", r"a \/ b")
-    assert json.loads(made.decode("utf-8-sig"))["n"][6] == "\n  2\n3 "
+    assert json.loads(output.decode("utf-8-sig"))["n"][6] == "\n  2\n3 "
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_half_a_character_is_shown_as_none():
     data = rb'{"a": "x \ud83d", "\ud83d": "\ud83d\ude00 b", "c": "\udc00 1"}'
     document = read("json", data)
     # what follows could not write a half: no encoding has it
-    assert [one.context for one in document.segments] == ["a", "\ufffd", "c"]
-    made = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
-    assert made == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")
+    assert [segment.context for segment in document.segments] == ["a", "\ufffd", "c"]
+    output = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
+    assert output == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")
 
 
 @pytest.mark.parametrize("text", ['"only"', "[]", "3", ' ["a",["b"],"c"] '])
@@ -96,10 +96,10 @@ def test_tags_of_messages_are_markup():
     document = read("json", text.encode())
     (segment,) = document.segments
     assert segment.text == 'Open the "old" file or go home, <name>. 1 < 2'
-    assert [one.behavior for one in segment.spans] == ["repeat", "void", "repeat", "protected"]
+    assert [span.behavior for span in segment.spans] == ["repeat", "void", "repeat", "protected"]
     assert document.write(document.segments).decode() == text
-    made = translated(document, {segment.text: segment.text.replace("home", "heim")})
-    assert made.decode() == text.replace("home", "heim")
+    output = translated(document, {segment.text: segment.text.replace("home", "heim")})
+    assert output.decode() == text.replace("home", "heim")
 
 
 @pytest.mark.parametrize("value", ["a" * 500_000, "a word " * 70_000, r"\n\"" * 100_000])

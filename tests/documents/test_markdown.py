@@ -39,19 +39,21 @@ def translated(text, answer=upper, **options):
 
 def lengthen_words(text):
     """Translates by longer words."""
-    made, place, links = "", 0, []
+    translation, place, links = "", 0, []
     for start, end in words_of(text):
-        made += text[place:start]
+        translation += text[place:start]
         word = text[start:end]
-        links.append(Link((len(made), len(made) + len(word) + word.isalpha()), (start, end)))
-        made += "x" * word.isalpha() + word
+        links.append(
+            Link((len(translation), len(translation) + len(word) + word.isalpha()), (start, end))
+        )
+        translation += "x" * word.isalpha() + word
         place = end
-    return Answer(made + text[place:], links)
+    return Answer(translation + text[place:], links)
 
 
 def structure(text):
     """Lists what CommonMark reads, without text: blocks, markup, targets and code."""
-    found = []
+    marks = []
 
     def add(tokens):
         for token in tokens:
@@ -60,13 +62,13 @@ def structure(text):
             elif token.type not in ("text", "text_special", "softbreak"):
                 code = token.content if token.type in ("code_inline", "fence", "code_block") else ""
                 targets = [token.attrs.get(name) for name in ("href", "src")]
-                found.append(
+                marks.append(
                     (token.type, token.tag, token.nesting, token.hidden, code.split(), targets)
                 )
                 add(token.children or [] if token.type == "image" else [])
 
     add(MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text))
-    return found
+    return marks
 
 
 @pytest.mark.parametrize(
@@ -107,8 +109,8 @@ def test_text_is_translated_and_marks_stay(source, target):
 
 
 def test_what_a_translation_has_is_no_markup():
-    made = translated("hello\n", lambda text: upper("a*b_ _c [d] <e> `f` g_h &lt; x|y \\"))
-    assert made == "A\\*B\\_ \\_C \\[D\\] \\<E> \\`F\\` G_H \\&LT; X\\|Y \\\\\n"
+    output = translated("hello\n", lambda text: upper("a*b_ _c [d] <e> `f` g_h &lt; x|y \\"))
+    assert output == "A\\*B\\_ \\_C \\[D\\] \\<E> \\`F\\` G_H \\&LT; X\\|Y \\\\\n"
 
 
 @given(st.text("ab *_[]()<>!`#->|\\&;\n1.$~^=+:%{}\"'\t\r\xa0\x0c\0", max_size=50))
@@ -124,29 +126,29 @@ def test_markdown_that_nobody_translates_is_as_it_was(text):
 def test_the_lines_of_dialects_stay(row):
     content = "\n\n    inside" if row.indents else ""
     text = f"before\n\n{row.example}{content}\n\nafter\n"
-    made = translated(text)
-    assert made.casefold() == text.casefold()
-    assert made.startswith("BEFORE")
-    assert made.endswith("AFTER\n")
-    assert ("INSIDE" in made) == row.indents
+    output = translated(text)
+    assert output.casefold() == text.casefold()
+    assert output.startswith("BEFORE")
+    assert output.endswith("AFTER\n")
+    assert ("INSIDE" in output) == row.indents
     has_text = "(?P<text>" in row.start and row.dialect != "GitHub, Obsidian"
-    is_kept = row.example in made
+    is_kept = row.example in output
     assert is_kept != has_text
     assert read(text).skipped == ({row.skipped: 1} if row.skipped else {})
 
 
 @pytest.mark.parametrize("row", INLINES, ids=lambda row: f"{row.dialect}-{row.example}")
 def test_the_marks_of_dialects_stay(row):
-    made = translated(row.example + " then" * (not row.pattern.endswith("\\Z")) + "\n")
+    output = translated(row.example + " then" * (not row.pattern.endswith("\\Z")) + "\n")
     assert len(read(f"{row.example}\n").segments) <= 1 + ("note" in row.pattern)
     if "(?P<" in row.pattern and "label" not in row.pattern:
         meant = row.example if row.starts in "^~" and "text" in row.pattern else row.example.upper()
-        assert made == f"{meant} THEN\n".replace("[A|", "[a|").replace(".B}", ".b}")
+        assert output == f"{meant} THEN\n".replace("[A|", "[a|").replace(".B}", ".b}")
     else:
         mark = (
             row.example.removeprefix("- ").removeprefix("a ").removesuffix(" b").removesuffix(" a")
         )
-        assert mark.removeprefix("a") in made
+        assert mark.removeprefix("a") in output
 
 
 @pytest.mark.parametrize(
@@ -264,11 +266,11 @@ def test_markdown_as_people_write_it(source, target):
 
 def test_mdx_has_expressions_and_no_indented_code():
     text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n<Tab>\n    h\n    - i\n    - j\n</Tab>\n"
-    made = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
-    assert translated(text, name="a.mdx") == made
+    output = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
+    assert translated(text, name="a.mdx") == output
     text = "<div a={b}>\n- *c*\n  <td>d</td>\n</div>\n\n<!-- e -->\n\n\\<3 and \\{ f\n"
-    made = "<div a={b}>\n- *C* <td>D</td>\n</div>\n\n<!-- e -->\n\n\\<3 AND \\{ F\n"
-    assert translated(text, name="a.mdx") == made
+    output = "<div a={b}>\n- *C* <td>D</td>\n</div>\n\n<!-- e -->\n\n\\<3 AND \\{ F\n"
+    assert translated(text, name="a.mdx") == output
     assert translated("word\n", lambda _: Answer("<3 {a"), name="a.mdx") == "\\<3 \\{a\n"
 
 
@@ -289,13 +291,13 @@ def test_mdx_has_expressions_and_no_indented_code():
 def test_text_that_becomes_markup_is_escaped(frame, text):
     source = frame.format("word")
     document = read(source)
-    made = write_translation(
+    output = write_translation(
         document,
         lambda source_text: Answer(source_text.replace("word", text), [Link((0, 1), (0, 1))]),
     )
-    assert structure(made) == structure(source)
+    assert structure(output) == structure(source)
     if not document.skipped:
-        (segment,) = read(made).segments
+        (segment,) = read(output).segments
         assert segment.text.split() == document.segments[0].text.replace("word", text).split()
 
 
@@ -306,17 +308,17 @@ def test_nothing_is_escaped_without_need(text):
 
 def test_marks_beside_letters_without_spaces_stay_marks():
     answer = Answer("这是“粗体”文字", [Link((2, 6), (2, 6)), Link((6, 8), (7, 11))])
-    made = translated("a **bold** text\n", lambda _: answer)
-    assert [token[0] for token in structure(made)].count("strong_open") == 1
-    assert "**" in made
+    output = translated("a **bold** text\n", lambda _: answer)
+    assert [token[0] for token in structure(output)].count("strong_open") == 1
+    assert "**" in output
 
 
 def test_marks_that_come_together_stay_two():
     document = read("**a** and `b` or `c` and **d**\n")
     (segment,) = document.segments
     spans = [replace(span, start=n, end=n + 1) for n, span in enumerate(segment.spans)]
-    made = document.write([replace(segment, text="abcd", spans=tuple(spans))]).decode()
-    assert made == "**a**`b` `c`**d**\n"
+    output = document.write([replace(segment, text="abcd", spans=tuple(spans))]).decode()
+    assert output == "**a**`b` `c`**d**\n"
     assert not document.skipped
 
 
@@ -352,8 +354,8 @@ text
 
 def test_front_matter_is_translated_on_request():
     assert translated(FRONT) == FRONT.replace("\ntext", "\nTEXT")
-    made = translated(FRONT, front_matter=True)
-    assert made == (
+    output = translated(FRONT, front_matter=True)
+    assert output == (
         FRONT.replace("The old house", "THE OLD HOUSE")
         .replace('It \\"is\\" old', 'IT \\"IS\\" OLD')
         .replace("'It''s'", '"IT\'S"')
@@ -370,8 +372,8 @@ def test_front_matter_is_translated_on_request():
 def test_front_matter_quotes_what_yaml_would_read_otherwise(text):
     import yaml
 
-    made = translated("---\ntitle: word\n---\n", lambda _: Answer(text), front_matter=True)
-    assert yaml.safe_load(made.split("---")[1]) == {"title": text}
+    output = translated("---\ntitle: word\n---\n", lambda _: Answer(text), front_matter=True)
+    assert yaml.safe_load(output.split("---")[1]) == {"title": text}
 
 
 # Structure
@@ -392,15 +394,15 @@ FRAMES = [
 
 @st.composite
 def documents(draw):
-    made = []
+    parts = []
     for frame in draw(st.lists(st.sampled_from(FRAMES), max_size=5)):
         text = " ".join(draw(st.lists(st.sampled_from(PARTS), min_size=1, max_size=3)))
         if frame.startswith(("#", "|")):
             text = text.replace("\n", " ")
         before = re.match(r"[> ]*(?:\[!NOTE\]\n>|!!! note \"t\"\n   )?", frame)[0].split("\n")[-1]
         indent = before if frame.startswith((">", "!")) else "   " * frame.startswith(("-", "1"))
-        made.append(frame.format(text.replace("\n", "\n" + indent)))
-    return "\n".join([*made, "[ref]: d 'title'\n", "[^1]: a note\n"])
+        parts.append(frame.format(text.replace("\n", "\n" + indent)))
+    return "\n".join([*parts, "[ref]: d 'title'\n", "[^1]: a note\n"])
 
 
 def check_structure(text):
@@ -412,11 +414,11 @@ def check_structure(text):
         lambda line: Answer(line[::-1]),
         lambda line: Answer(f"- {line}"),
     ):
-        made = write_translation(document, answer)
+        output = write_translation(document, answer)
         if answer in (upper, lengthen_words):
-            assert structure(made) == structure(text)
+            assert structure(output) == structure(text)
             assert not document.skipped
-        assert len(read(made).segments) == len(document.segments)
+        assert len(read(output).segments) == len(document.segments)
 
 
 @given(documents())

@@ -26,24 +26,24 @@ def message(text):
 
 def run(segments, languages=("en", ""), answer=upper):
     job = translating(segments, protects=True, languages=LanguagePair(*languages))
-    requests, asked = next(job), []
+    requests, lines = next(job), []
     while True:
-        asked += [request.text for request in requests]
+        lines += [request.text for request in requests]
         try:
             requests = job.send([answer(request.text) for request in requests])
         except StopIteration as end:
-            return end.value, asked
+            return end.value, lines
 
 
 def translate(text, languages=("en", ""), answer=upper):
     """Returns a translated message, the lines that were asked for, and why it stays."""
-    made, asked = run([message(text)], languages, answer)
-    (segment,) = made.segments
-    return None if segment is None else rendered(segment), asked, [*made.summary.kept]
+    result, lines = run([message(text)], languages, answer)
+    (segment,) = result.segments
+    return None if segment is None else rendered(segment), lines, [*result.summary.kept]
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "expected"),
+    ("text", "expected_lines", "expected"),
     [
         (
             CART,
@@ -96,10 +96,10 @@ def translate(text, languages=("en", ""), answer=upper):
         ),
     ],
 )
-def test_branches_are_translated(text, asked, expected):
-    made, lines, _ = translate(text)
-    assert made == expected
-    assert lines == [line for line in asked if not line.isdigit()]
+def test_branches_are_translated(text, expected_lines, expected):
+    output, lines, _ = translate(text)
+    assert output == expected
+    assert lines == [line for line in expected_lines if not line.isdigit()]
 
 
 @pytest.mark.parametrize(
@@ -114,23 +114,23 @@ def test_branches_are_translated(text, asked, expected):
     ],
 )
 def test_a_plural_has_the_categories_of_its_language(target, categories):
-    made, asked, _ = translate(CART, ("en", target))
-    assert re.findall(r"(?:^|[ }])(=?\w+) \{", made) == ["=0", *categories.split()]
+    output, lines, _ = translate(CART, ("en", target))
+    assert re.findall(r"(?:^|[ }])(=?\w+) \{", output) == ["=0", *categories.split()]
     # "other" where the text has no such category, each with a number of its own
-    forms = dict(re.findall(r"(\w+) \{IT HAS # (\w+)", made))
+    forms = dict(re.findall(r"(\w+) \{IT HAS # (\w+)", output))
     assert forms == {name: "HOUSE" if name == "one" else "HOUSES" for name in categories.split()}
     if target == "ru":
-        assert asked[1:] == [
+        assert lines[1:] == [
             f"It has {n}." for n in ("1 house", "2 houses", "5 houses", "1.5 houses")
         ]
 
 
 def test_a_category_that_the_language_lacks_goes():
     text = "{n, selectordinal, one {the #st} two {the #nd} few {the #rd} other {the #th}}"
-    made, asked, _ = translate(text, ("en", "fr"))
-    assert made == "{n, selectordinal, one {THE #ST} other {THE #TH}}"
+    output, lines, _ = translate(text, ("en", "fr"))
+    assert output == "{n, selectordinal, one {THE #ST} other {THE #TH}}"
     # The fourth is "other" in both
-    assert asked == ["the 1st", "the 4th"]
+    assert lines == ["the 1st", "the 4th"]
     # A choice has words of its own, and without "other" nothing is known
     for text in ("{n, select, one {a} two {b}}", "{n, plural, one {a} two {b}}"):
         assert translate(text, ("en", "ja"))[0] == text.replace("{a", "{A").replace("{b", "{B")
@@ -153,16 +153,16 @@ def test_a_category_that_the_language_lacks_goes():
     ],
 )
 def test_a_message_that_is_not_understood_stays(text):
-    made, summary = run([message(text)])[0].segments, run([message(text)])[0].summary
-    assert made == [None]
-    assert [(one["source"], one["reasons"]) for one in summary.doubtful] == [
+    segments, summary = run([message(text)])[0].segments, run([message(text)])[0].summary
+    assert segments == [None]
+    assert [(row["source"], row["reasons"]) for row in summary.doubtful] == [
         (message(text).text, ["syntax of the message"])
     ]
     assert summary.as_json()["left"] == {"syntax of the message": 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "expected"),
+    ("text", "expected_lines", "expected"),
     [
         # Forms of Vue's and Laravel's
         ("a house | {n} houses", ["a house", "735 houses"], "A HOUSE | {n} HOUSES"),
@@ -242,9 +242,9 @@ def test_a_message_that_is_not_understood_stays(text):
         ("a &copy; b?x=1&y=2", ["a © b?x=1&y=2"], "A &copy; B?X=1&Y=2"),
     ],
 )  # fmt: skip
-def test_messages(text, asked, expected):
-    made, lines, _ = translate(text)
-    assert (made, lines) == (expected, asked)
+def test_messages(text, expected_lines, expected):
+    output, lines, _ = translate(text)
+    assert (output, lines) == (expected, expected_lines)
 
 
 @pytest.mark.parametrize(
@@ -297,24 +297,24 @@ def test_an_apostrophe_does_not_quote_syntax(text, translation, expected):
     ],
 )
 def test_a_message_whose_placeholders_do_not_come_back_stays(text, translation):
-    made, _ = run([message(text)], answer=lambda line: Answer(translation, []))
-    assert made.segments == [None]
-    assert made.summary.kept == {"placeholders": 1}
-    (doubtful,) = made.summary.doubtful
+    result, _ = run([message(text)], answer=lambda line: Answer(translation, []))
+    assert result.segments == [None]
+    assert result.summary.kept == {"placeholders": 1}
+    (doubtful,) = result.summary.doubtful
     assert (doubtful["translation"], doubtful["reasons"]) == (text, ["placeholders"])
 
 
 def test_all_that_stays_is_counted_by_its_reason():
     texts = ["some.key", "--", "{n, plural, x", "%d", "the house", "a {b} c"]
     answer = lambda line: Answer("x {", []) if "735" in line else upper(line)  # noqa: E731
-    made, _ = run([message(text) for text in texts], answer=answer)
-    assert made.summary.as_json()["left"] == {
+    result, _ = run([message(text) for text in texts], answer=answer)
+    assert result.summary.as_json()["left"] == {
         "a name or a value, no words": 1,
         "no words": 2,
         "syntax of the message": 1,
         "placeholders": 1,
     }
-    assert (made.summary.n_translated, made.summary.as_json()["kept"]) == (1, 5)
+    assert (result.summary.n_translated, result.summary.as_json()["kept"]) == (1, 5)
 
 
 def test_messages_in_every_format():
@@ -328,8 +328,8 @@ def test_messages_in_every_format():
     }
     for name, text in texts.items():
         document = read(name, text.encode())
-        made, _ = run(document.segments, ("en", "ja"))
-        written = document.write(made.segments).decode()
+        result, _ = run(document.segments, ("en", "ja"))
+        written = document.write(result.segments).decode()
         assert "{count, plural, =0 {IT IS EMPTY.} other {IT HAS # HOUSES.}}" in written, name
 
 
@@ -361,7 +361,7 @@ def garbled(text, kind, noise):
         "pieces": lambda: upper(text, is_linked=False),
         "reversed": lambda: Answer(" ".join(words[::-1]), []),
         "nothing": lambda: Answer("", []),
-        "twice": lambda: Answer(f"{text} {text}", [Link(one, one) for one in words_of(text)]),
+        "twice": lambda: Answer(f"{text} {text}", [Link(word, word) for word in words_of(text)]),
         "joined": lambda: Answer("l'" + "".join(words), []),
         "quoted": lambda: Answer("d'" + " '".join(words) + "'", []),
         "noise": lambda: Answer(noise, []),
@@ -374,12 +374,12 @@ ANSWERS = st.tuples(st.sampled_from(KINDS), st.text("ab' {}#%s<|&_2$~", max_size
 
 def outline(parsed):
     """Counts the arguments of a message, of branches only those of "other"."""
-    found = Counter()
+    counts = Counter()
     for part in parsed if isinstance(parsed, list) else [parsed]:
         if isinstance(part, dict):
-            found[part.get("name"), part.get("type"), part.get("format")] += 1
-            found += outline(part.get("options", {}).get("other", []))
-    return found
+            counts[part.get("name"), part.get("type"), part.get("format")] += 1
+            counts += outline(part.get("options", {}).get("other", []))
+    return counts
 
 
 @pytest.mark.slow
@@ -391,9 +391,9 @@ def test_another_parser_reads_what_was_written(text, target, answers):
     except SyntaxError:
         assume(False)
     turns = iter(answers * 1000)
-    made, _, _ = translate(text, ("en", target), lambda line: garbled(line, *next(turns)))
-    if made is not None:
-        assert outline(parser.parse(made)) == expected
+    output, _, _ = translate(text, ("en", target), lambda line: garbled(line, *next(turns)))
+    if output is not None:
+        assert outline(parser.parse(output)) == expected
 
 
 FORMATS = {
@@ -438,10 +438,10 @@ def test_msgfmt_and_babel_accept_every_translation(kind):
     )
     document = read("po", (HEADER + entries).encode())
     for noise in ("a' {}#%s<", "%d 2 ~a", "$x } {", "&%%_"):
-        made, _ = run(
+        result, _ = run(
             document.segments, answer=lambda line, noise=noise: garbled(line, kind, noise)
         )
-        written = document.write(made.segments).replace(b"#, fuzzy, ", b"#, ")
+        written = document.write(result.segments).replace(b"#, fuzzy, ", b"#, ")
         check = subprocess.run(
             ["msgfmt", "-c", "-o", "/dev/null", "-"],
             check=False,
@@ -451,7 +451,7 @@ def test_msgfmt_and_babel_accept_every_translation(kind):
         assert check.returncode == 0, check.stderr.decode()
         catalog = pofile.read_po(io.BytesIO(written))
         # Scheme's "~% the" looks like a format of Python's to it
-        messages = [one for one in catalog if "~%" not in one.id]
-        assert [(one.string, error) for one in messages for error in one.check(catalog)] == []
+        messages = [entry for entry in catalog if "~%" not in entry.id]
+        assert [(entry.string, error) for entry in messages for error in entry.check(catalog)] == []
     if kind == "upper":
-        assert made.summary.n_translated == len(texts)
+        assert result.summary.n_translated == len(texts)

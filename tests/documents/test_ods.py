@@ -23,8 +23,8 @@ def cell(content, more=""):
 
 
 def row(*contents, more=""):
-    cells = "".join(one if one[:2] == "<t" else cell(one and f"<text:p>{one}</text:p>")
-                    for one in contents)  # fmt: skip
+    cells = "".join(item if item[:2] == "<t" else cell(item and f"<text:p>{item}</text:p>")
+                    for item in contents)  # fmt: skip
     return f"<table:table-row{more}>{cells}</table:table-row>"
 
 
@@ -65,14 +65,16 @@ def test_a_column_changes_and_nothing_else():
         ("one & two", (6, 9, "repeat")), "three", "a", "b",
     ]  # fmt: skip
     places = ["Clients!C2", "Clients!C3", "Clients!C6", "Clients!C6"]
-    assert [one.context for one in document.segments] == places
+    assert [segment.context for segment in document.segments] == places
     assert document.skipped == {"cell that a formula computes": 1, "text of several columns": 1}
-    made = document.write([replace(one, text=one.text.upper()) for one in document.segments])
+    output = document.write(
+        [replace(segment, text=segment.text.upper()) for segment in document.segments]
+    )
     expected = member(data, "content.xml")
     for text in ("one &amp; <text:span>two", ">three", ">a<", ">b<"):
         changed = text.upper().replace("&AMP;", "&amp;").replace("<TEXT:SPAN>", "<text:span>")
         expected = expected.replace(text, changed)
-    assert member(made, "content.xml") == expected
+    assert member(output, "content.xml") == expected
 
 
 def test_values_that_stand_beside_their_texts():
@@ -84,10 +86,12 @@ def test_values_that_stand_beside_their_texts():
     assert shown(document.segments) == ["the &", "cat", "dogs"]
     assert document.skipped == {"cell whose value is not what it shows": 1}
     assert document.write([None] * 3) == data
-    made = document.write([replace(one, text=one.text.upper()) for one in document.segments])
+    output = document.write(
+        [replace(segment, text=segment.text.upper()) for segment in document.segments]
+    )
     expected = same.replace(more, "").replace("the &amp;", "THE &amp;").replace("cat", "CAT")
     before = member(data, "content.xml").replace(same, expected, 1).replace("dogs", "DOGS")
-    assert member(made, "content.xml") == before
+    assert member(output, "content.xml") == before
 
 
 def test_columns_that_cannot_be_chosen():
@@ -96,7 +100,7 @@ def test_columns_that_cannot_be_chosen():
         read("ods", data)
     with pytest.raises(UsageError, match=r"^--column: a\.ods has no column nam; did you mean name"):
         read("ods", data, columns=("nam",))
-    assert [one.text for one in read("ods", data, columns=("B!A",)).segments] == ["y"]
+    assert [segment.text for segment in read("ods", data, columns=("B!A",)).segments] == ["y"]
 
 
 def test_a_damaged_table_is_an_error():

@@ -95,8 +95,8 @@ def test_hyphens_of_word_are_read_with_their_words():
     document = read("docx", data)
     assert shown(document.segments) == ["A low-cost house-boat", "-"]
     assert document.write([None, None]) == data
-    made = document.write([replace(one, text="Ein Boot") for one in document.segments])
-    assert body(made) == p("<w:r><w:t>Ein Boot</w:t></w:r>") * 2
+    output = document.write([replace(segment, text="Ein Boot") for segment in document.segments])
+    assert body(output) == p("<w:r><w:t>Ein Boot</w:t></w:r>") * 2
 
 
 FIELD = (
@@ -226,7 +226,9 @@ def test_what_is_text_and_what_is_markup(name):
     assert shown(document.segments) == expected
     assert document.write(document.segments) == data
     assert document.write([None] * len(document.segments)) == data
-    again = document.write([replace(one, text=one.text.swapcase()) for one in document.segments])
+    again = document.write(
+        [replace(segment, text=segment.text.swapcase()) for segment in document.segments]
+    )
     if "protected" not in str(expected):
         assert str(shown(read("docx", again).segments)).lower() == str(expected).lower()
         assert again != data or not expected
@@ -261,7 +263,7 @@ def test_a_picture_is_described_in_the_other_language():
     described = ["Cat", 'Tom\'s "cat"\nsleeps']
     see = ("See there", (4, 4, "void"))
     assert shown(document.segments) == [*described, see, *described, "A cat"]
-    made = translated(
+    output = translated(
         document,
         {
             "See there": "SIEH DA",
@@ -272,8 +274,8 @@ def test_a_picture_is_described_in_the_other_language():
     )
     cat = drawing.format("title='&lt;Kater>' descr='Toms &#39;Katze&#39;&#xA;ruht'")
     last = run(" DA").replace("<w:t>", '<w:t xml:space="preserve">')
-    assert body(made) == p(cat) + p(run("SIEH"), cat, last)
-    assert body(made, "word/1.xml") == slide.replace("A cat", "&quot;x&quot;")
+    assert body(output) == p(cat) + p(run("SIEH"), cat, last)
+    assert body(output, "word/1.xml") == slide.replace("A cat", "&quot;x&quot;")
 
 
 def test_parts_are_found_by_their_types():
@@ -292,9 +294,9 @@ def test_the_language_is_told():
     data = docx(p(run("Text", '<w:lang w:val="en-US"/>')), styles=language)
     document = read("docx", data, target_language="pt_BR")
     assert document.write([None]) == data
-    made = translated(document, {"Text": "Texto"})
-    assert body(made) == p(run("Texto", '<w:lang w:val="pt-BR"/>'))
-    assert body(made, "word/1.xml") == language.replace("en-US", "pt-BR")
+    output = translated(document, {"Text": "Texto"})
+    assert body(output) == p(run("Texto", '<w:lang w:val="pt-BR"/>'))
+    assert body(output, "word/1.xml") == language.replace("en-US", "pt-BR")
 
 
 def test_any_prefix_and_encoding():
@@ -305,8 +307,8 @@ def test_any_prefix_and_encoding():
     data = archive.written({"word/0.xml": b"\xff\xfe" + text.encode("utf-16-le")})
     document = read("docx", data)
     assert shown(document.segments) == ["Caf\u00e9"]
-    made = translated(document, {"Caf\u00e9": "\u041a\u043e\u0444\u0435"})
-    with zipfile.ZipFile(io.BytesIO(made)) as unpacked:
+    output = translated(document, {"Caf\u00e9": "\u041a\u043e\u0444\u0435"})
+    with zipfile.ZipFile(io.BytesIO(output)) as unpacked:
         assert unpacked.read("word/0.xml").decode("utf-16") == text.replace(
             "Caf\u00e9", "\u041a\u043e\u0444\u0435"
         )
@@ -375,8 +377,8 @@ def test_open_document(name):
 
 def test_open_document_is_written_with_its_references():
     document = read("odt", odt("<text:p>a&#x2014;b &gt; &quot;c&quot;</text:p>"))
-    made = translated(document, {'a\u2014b > "c"': '"d" > e\u2014f & g'})
-    assert "<text:p>&quot;d&quot; &gt; e&#x2014;f &amp; g</text:p>" in member(made, "content.xml")
+    output = translated(document, {'a\u2014b > "c"': '"d" > e\u2014f & g'})
+    assert "<text:p>&quot;d&quot; &gt; e&#x2014;f &amp; g</text:p>" in member(output, "content.xml")
 
 
 def headers(data):
@@ -392,11 +394,11 @@ def headers(data):
 def test_other_members_are_copied():
     data = b"#!/bin/sh\n" + odt("<text:p>Text</text:p>", Thumbnail=b"\x89PNG" * 999)
     document = read("odt", data)
-    made = translated(document, {"Text": "Texte"})
-    before, after = list(headers(data)), list(headers(made))
-    assert made.startswith(b"#!/bin/sh\nPK")
-    assert [one[:4] for one in before] == [one[:4] for one in after]
-    assert [one[0] for one, other in zip(before, after, strict=True) if one != other] == [
+    output = translated(document, {"Text": "Texte"})
+    before, after = list(headers(data)), list(headers(output))
+    assert output.startswith(b"#!/bin/sh\nPK")
+    assert [entry[:4] for entry in before] == [entry[:4] for entry in after]
+    assert [entry[0] for entry, other in zip(before, after, strict=True) if entry != other] == [
         "content.xml"
     ]
 
@@ -412,8 +414,8 @@ def test_a_member_with_its_sizes_behind_it_is_replaced():
             with archive.open(name, "w", force_zip64=True) as file:
                 file.write(name.encode())
     archive = archives.Archive(stream.getvalue(), "x.odt")
-    made = archive.written({"content.xml": b"other"})
-    assert [member(made, name) for name in ("a", "content.xml", "b")] == ["a", "other", "b"]
+    output = archive.written({"content.xml": b"other"})
+    assert [member(output, name) for name in ("a", "content.xml", "b")] == ["a", "other", "b"]
 
 
 def cut(data):
@@ -423,8 +425,8 @@ def cut(data):
 def encrypted(data):
     # the flag stands in the header and in the directory
     data = bytearray(data)
-    for found in re.finditer(rb"PK\x01\x02", bytes(data)):
-        data[found.start() + 8] |= 1
+    for match in re.finditer(rb"PK\x01\x02", bytes(data)):
+        data[match.start() + 8] |= 1
     return bytes(data)
 
 
@@ -497,7 +499,7 @@ def test_names_in_archives_reach_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outside = tmp_path.parent / "outside.xml"
     data = odt("<text:p>Text</text:p>", **{"../outside.xml": "<x/>", "/etc/x/content.xml": "<x/>"})
-    made = translated(read("odt", data), {"Text": "Texte"})
-    assert member(made, "../outside.xml") == "<x/>"
+    output = translated(read("odt", data), {"Text": "Texte"})
+    assert member(output, "../outside.xml") == "<x/>"
     assert not outside.exists()
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,9 @@ XMLLINT = shutil.which("xmllint")
 
 
 def upper(document):
-    return translated(document, {one.text: one.text.upper() for one in document.segments})
+    return translated(
+        document, {segment.text: segment.text.upper() for segment in document.segments}
+    )
 
 
 DOCUMENTS = {
@@ -69,12 +71,12 @@ def test_odfpy_reads_what_is_written(tmp_path):
     from odf.teletype import extractText
     from odf.text import H, P
 
-    made = opendocument.OpenDocumentText()
-    made.text.addElement(H(outlinelevel=1, text="The old house"))
-    made.text.addElement(P(text="It is green & old"))
-    made.save(tmp_path / "a.odt")
+    original = opendocument.OpenDocumentText()
+    original.text.addElement(H(outlinelevel=1, text="The old house"))
+    original.text.addElement(P(text="It is green & old"))
+    original.save(tmp_path / "a.odt")
     document = read("odt", (tmp_path / "a.odt").read_bytes())
     (tmp_path / "b.odt").write_bytes(translated(document, {"It is green & old": "Vert & vieux"}))
     again = opendocument.load(tmp_path / "b.odt")
-    assert [extractText(one) for one in again.getElementsByType(P)] == ["Vert & vieux"]
-    assert [extractText(one) for one in again.getElementsByType(H)] == ["The old house"]
+    assert [extractText(element) for element in again.getElementsByType(P)] == ["Vert & vieux"]
+    assert [extractText(element) for element in again.getElementsByType(H)] == ["The old house"]

@@ -62,8 +62,8 @@ def members(content_types, root=TO_MAIN, inner=TO_HEADER, **more):
     }
 
 
-def renamed(names, given):
-    return {names.get(name, name): content for name, content in given.items()}
+def renamed(names, files):
+    return {names.get(name, name): content for name, content in files.items()}
 
 
 PACKAGES = {
@@ -152,8 +152,8 @@ def test_parts_are_found(name):
     assert shown(document.segments) == ["Text", "Top"]
     assert not document.skipped
     assert document.write([None, None]) == data
-    made = translated(document, {"Text": "Texte"})
-    assert shown(read("docx", made).segments) == ["Texte", "Top"]
+    output = translated(document, {"Text": "Texte"})
+    assert shown(read("docx", output).segments) == ["Texte", "Top"]
 
 
 def test_a_package_without_a_main_part_is_refused():
@@ -166,11 +166,11 @@ def test_a_package_without_a_main_part_is_refused():
 
 
 def chunk(ending, kind, content):
-    given = members(
+    data = members(
         types(BOTH, default(ending, kind)),
         inner=relations(("header", "header1.xml"), ("aFChunk", f"/word/chunk.{ending}")),
     )
-    return packed({**given, f"word/chunk.{ending}": content})
+    return packed({**data, f"word/chunk.{ending}": content})
 
 
 CHUNKS = {
@@ -196,12 +196,12 @@ def test_documents_that_word_takes_in(name):
     ending, kind, content, texts, n_skipped = CHUNKS[name]
     data = chunk(ending, kind, content)
     document = read("docx", data)
-    assert [one.text for one in document.segments] == ["Text", "Top", *texts]
+    assert [segment.text for segment in document.segments] == ["Text", "Top", *texts]
     assert document.skipped["embedded document (altChunk)"] == n_skipped
     assert document.write([None] * len(document.segments)) == data
     if texts:
-        made = translated(document, {texts[0]: "Other"})
-        again = [one.text for one in read("docx", made).segments]
+        output = translated(document, {texts[0]: "Other"})
+        again = [segment.text for segment in read("docx", output).segments]
         assert "Other" in again
         assert texts[0] not in again[2:]
 
@@ -237,7 +237,7 @@ def test_what_is_not_read_is_counted():
         }
     )
     document = read("docx", data)
-    assert [one.text for one in document.segments] == ["Text", "Top", "Sales"]
+    assert [segment.text for segment in document.segments] == ["Text", "Top", "Sales"]
     assert document.skipped == {
         "embedded document": 1,
         "embedded object": 2,
@@ -269,8 +269,8 @@ def test_text_that_cannot_be_placed_is_counted(kind):
     document = read("docx", data)
     assert document.segments[0].text == "AC"
     assert document.skipped == {kind: 1}
-    made = translated(document, {"AC": "CA"})
-    assert COUNTED[kind] in member(made, "word/document.xml")
+    output = translated(document, {"AC": "CA"})
+    assert COUNTED[kind] in member(output, "word/document.xml")
 
 
 def test_text_outside_of_paragraphs_is_counted():
@@ -285,8 +285,8 @@ def test_prefixes_and_strict_documents(space, prefix):
     data = word(part("Strict", space=space, prefix=prefix))
     document = read("docx", data)
     assert shown(document.segments) == ["Strict", "Top"]
-    made = translated(document, {"Strict": "Other"})
-    assert f"<{prefix}:t>Other</{prefix}:t>" in member(made, "word/document.xml")
+    output = translated(document, {"Strict": "Other"})
+    assert f"<{prefix}:t>Other</{prefix}:t>" in member(output, "word/document.xml")
 
 
 @pytest.mark.parametrize(
@@ -301,9 +301,9 @@ def test_an_image_between_blanks_keeps_them_and_its_title(text):
     text = text.format("<draw:frame><svg:title>A cat</svg:title></draw:frame>")
     document = read("odt", odt(text))
     words = {"See there": "Vus xxxxx", "See there again": "Vus xxxxx again", "A cat": "Un chat"}
-    made = member(translated(document, words), "content.xml")
+    output = member(translated(document, words), "content.xml")
     expected = text.replace("See", "Vus").replace("there", "xxxxx").replace("A cat", "Un chat")
-    assert made[made.index("<text:p>") :].startswith(expected)
+    assert output[output.index("<text:p>") :].startswith(expected)
 
 
 MASTER = (
@@ -344,8 +344,8 @@ def test_titles_of_documents():
     )
     document = read("docx", data)
     assert shown(document.segments) == ["Text", "Top", "The house", "old, green"]
-    made = translated(document, {"The house": "La maison"})
-    assert member(made, "docProps/core.xml") == core.replace("The house", "La maison")
+    output = translated(document, {"The house": "La maison"})
+    assert member(output, "docProps/core.xml") == core.replace("The house", "La maison")
 
 
 def test_other_attributes_with_text():
@@ -365,11 +365,11 @@ def test_forms():
     data = word(part(f"A</w:t></w:r></w:p><w:p><w:r>{field}</w:r></w:p>{choice}<w:p><w:r><w:t>B"))
     document = read("docx", data)
     assert shown(document.segments) == ["A", "Red", "Green", "B", "Top"]
-    made = translated(document, {"Red": "Rouge", "Green": "Vert"})
+    output = translated(document, {"Red": "Rouge", "Green": "Vert"})
     expected = (
         member(data, "word/document.xml").replace('"Red"', '"Rouge"').replace("Green", "Vert")
     )
-    assert member(made, "word/document.xml") == expected
+    assert member(output, "word/document.xml") == expected
     form = f'<form:button xmlns:form="{OFFICE}form:1.0" form:label="Send"/><text:p>A</text:p>'
     assert shown(read("odt", odt(form)).segments) == ["Send", "A"]
 
@@ -382,7 +382,7 @@ def test_attributes_in_a_sentence():
     )
     data = word(part(f"Look </w:t></w:r>{link}{choice}<w:r><w:t>."))
     document = read("docx", data)
-    texts = [one.text for one in document.segments]
+    texts = [segment.text for segment in document.segments]
     assert texts == ["Look therenow.", "Go there", "Green", "Top"]
     words = {"Look therenow.": "Lire iciicoui.", "Go there": "Va", "Green": "Vert"}
     text = member(translated(document, words), "word/document.xml")
@@ -405,8 +405,8 @@ def test_flat_open_document():
     document = read("fodt", FLAT.encode())
     assert shown(document.segments) == ["Title", ("A bold text", (2, 6, "repeat"))]
     assert document.write([None, None]) == FLAT.encode()
-    made = translated(document, {"Title": "Titre"}).decode()
-    assert made == FLAT.replace("<dc:title>Title", "<dc:title>Titre")
+    output = translated(document, {"Title": "Titre"}).decode()
+    assert output == FLAT.replace("<dc:title>Title", "<dc:title>Titre")
 
 
 def test_objects_of_open_document_are_counted():
@@ -418,21 +418,21 @@ def test_objects_of_open_document_are_counted():
 
 def test_python_docx_reads_what_is_written():
     docx = pytest.importorskip("docx")
-    made = docx.Document()
-    made.core_properties.title = "The title"
-    made.add_heading("The old house", 0)
-    paragraph = made.add_paragraph("It is ")
+    original = docx.Document()
+    original.core_properties.title = "The title"
+    original.add_heading("The old house", 0)
+    paragraph = original.add_paragraph("It is ")
     paragraph.add_run("green").bold = True
-    made.add_table(1, 1).cell(0, 0).text = "In a cell"
-    made.sections[0].header.paragraphs[0].text = "At the top"
+    original.add_table(1, 1).cell(0, 0).text = "In a cell"
+    original.sections[0].header.paragraphs[0].text = "At the top"
     stream = io.BytesIO()
-    made.save(stream)
+    original.save(stream)
     document = read("docx", stream.getvalue())
-    texts = [one.text for one in document.segments]
+    texts = [segment.text for segment in document.segments]
     assert {"The title", "The old house", "It is green", "In a cell", "At the top"} <= set(texts)
     words = {"It is green": "C'est vert", "In a cell": "Dans", "At the top": "En haut"}
     again = docx.Document(io.BytesIO(translated(document, words)))
-    assert [one.text for one in again.paragraphs] == ["The old house", "C'est vert"]
+    assert [paragraph.text for paragraph in again.paragraphs] == ["The old house", "C'est vert"]
     assert again.paragraphs[1].runs[1].bold
     assert again.tables[0].cell(0, 0).text == "Dans"
     assert again.sections[0].header.paragraphs[0].text == "En haut"
@@ -440,15 +440,15 @@ def test_python_docx_reads_what_is_written():
 
 def test_python_pptx_reads_what_is_written():
     pptx = pytest.importorskip("pptx")
-    made = pptx.Presentation()
-    slide = made.slides.add_slide(made.slide_layouts[1])
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
     slide.shapes.title.text = "The old house"
     slide.placeholders[1].text = "It is green"
     slide.notes_slide.notes_text_frame.text = "Say hello"
     stream = io.BytesIO()
-    made.save(stream)
+    presentation.save(stream)
     document = read("pptx", stream.getvalue())
-    texts = [one.text for one in document.segments]
+    texts = [segment.text for segment in document.segments]
     assert {"The old house", "It is green", "Say hello"} <= set(texts)
     assert not any(text.startswith("Click") for text in texts)
     again = pptx.Presentation(io.BytesIO(translated(document, {"Say hello": "Salut"})))

@@ -46,10 +46,10 @@ def test_browsers_have_the_same_categories(is_ordinal):
         "{type}); const o = r.resolvedOptions(); return [o.locale, o.pluralCategories]; })))"
     )
     kind = "ordinal" if is_ordinal else "cardinal"
-    made = subprocess.run(
+    process = subprocess.run(
         [node, "-e", program, json.dumps([codes, kind])], check=True, capture_output=True
     )
-    for code, (locale, categories) in zip(codes, json.loads(made.stdout), strict=True):
+    for code, (locale, categories) in zip(codes, json.loads(process.stdout), strict=True):
         if locale == code:
             assert {*categories} == plural_samples(code, is_ordinal=is_ordinal).keys(), code
 

@@ -79,21 +79,21 @@ def test_empty_messages_are_filled(line_end):
 
 def test_a_copy_of_the_source_is_a_translation():
     document = read("po", PO.encode())
-    made = document.write(document.segments).decode()
+    output = document.write(document.segments).decode()
     message = (
         '"This is a long message whose lines\\n"\n"were wrapped. And\\n"\n"\\tanother line."\n'
     )
-    assert f'#, fuzzy\n#| msgid "old"\nmsgid ""\n{message}msgstr ""\n{message}' in made
-    assert not read("po", made.encode()).segments
+    assert f'#, fuzzy\n#| msgid "old"\nmsgid ""\n{message}msgstr ""\n{message}' in output
+    assert not read("po", output.encode()).segments
     if shutil.which("msgfmt"):
         check = ["msgfmt", "-c", "-f", "-o", "/dev/null", "-"]
-        subprocess.run(check, input=made, check=True, text=True)
+        subprocess.run(check, input=output, check=True, text=True)
 
 
 def test_fuzzy_messages_are_translated_on_request():
     document = read("po", PO.encode(), fills_fuzzy=True)
-    made = translated(document, {"Doubtful": "Zweifelhaft"}).decode()
-    assert made == PO.replace("Falsch", "Zweifelhaft")
+    output = translated(document, {"Doubtful": "Zweifelhaft"}).decode()
+    assert output == PO.replace("Falsch", "Zweifelhaft")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_plurals_follow_the_rule_of_the_file(rule, targets, forms):
     header = f'msgid ""\nmsgstr "Plural-Forms: {rule}\\n"\n\n' if rule else ""
     text = f'{header}msgid "one"\nmsgid_plural "many"\n{empty}'
     document = read("po", text.encode())
-    made = document.write(document.segments).decode()
+    output = document.write(document.segments).decode()
     written = "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
-    assert made == text.replace('msgid "one"', '#, fuzzy\nmsgid "one"').replace(empty, written)
+    assert output == text.replace('msgid "one"', '#, fuzzy\nmsgid "one"').replace(empty, written)
 
 
 def test_other_encodings():
@@ -153,8 +153,8 @@ def test_tags_of_messages_are_markup():
     document = read("po", data.encode())
     (segment,) = document.segments
     assert segment.text == "Open the file."
-    made = translated(document, {segment.text: "Open the File."}).decode()
-    assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in made
+    output = translated(document, {segment.text: "Open the File."}).decode()
+    assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in output
 
 
 MESSAGE = 'msgid "{0}"\nmsgstr ""\n'
@@ -181,20 +181,20 @@ def test_what_stands_before_an_obsolete_message_is_its_own(name, end):
     text = HEADER + "\n" + first + MESSAGE.format("a") + end + second + MESSAGE.format("b") + third
     document = read("po", text.encode(), target_language="lv")
     assert shown(document.segments) == ["a", "b"]
-    made = translated(document, {"a": "c"}).decode()
-    flagged = made.replace('"Language: lv\\n"\n', "")
+    output = translated(document, {"a": "c"}).decode()
+    flagged = output.replace('"Language: lv\\n"\n', "")
     assert flagged == text.replace('msgid "a"\nmsgstr ""', '#, fuzzy\nmsgid "a"\nmsgstr "c"')
-    check(made)
+    check(output)
 
 
-def check(made):
+def check(output):
     """Asks gettext, and returns what it prints."""
     if not shutil.which("msgfmt"):
         return ""
     command = ["msgfmt", "-c", "-f", "-o", "/dev/null", "-"]
-    asked = subprocess.run(command, check=False, input=made.encode(), capture_output=True)
-    assert asked.returncode == 0, asked.stderr.decode()
-    return asked.stderr.decode()
+    process = subprocess.run(command, check=False, input=output.encode(), capture_output=True)
+    assert process.returncode == 0, process.stderr.decode()
+    return process.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_messages_are_read_as_gettext_reads_them(text, expected, written):
     for whole in (text, text.replace("\n", "\r\n")):
         document = read("po", whole.encode())
         assert shown(document.segments) == expected
-        made = document.write(document.segments).decode()
-        assert written in made.replace("\r\n", "\n")
+        output = document.write(document.segments).decode()
+        assert written in output.replace("\r\n", "\n")
         assert document.write([None] * len(expected)) == whole.encode()
     if not any(odd in text for odd in ("#~", "domain", "\\x", "\\\n")):
-        check(HEADER + "\n" + made)
+        check(HEADER + "\n" + output)
 
 
 TEMPLATE = r"""# Some program.
@@ -278,28 +278,28 @@ def test_a_template_becomes_a_file_of_its_language(monkeypatch, language, code, 
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     document = read("po", TEMPLATE.encode(), name="app.pot", target_language=language)
     assert document.write([None] * len(document.segments)) == TEMPLATE.encode()
-    made = translated(document, WORDS).decode()
-    assert '#, fuzzy\nmsgid ""' not in made
-    assert f'"Language: {code}\\n"\n' in made
-    assert '"Project-Id-Version: app\\n"\n' in made
-    assert '"PO-Revision-Date: 1970-01-02 00:00+0000\\n"\n' in made
-    assert "charset=UTF-8" in made
-    assert f"nplurals={len(forms)};" in made
-    assert made.endswith(
+    output = translated(document, WORDS).decode()
+    assert '#, fuzzy\nmsgid ""' not in output
+    assert f'"Language: {code}\\n"\n' in output
+    assert '"Project-Id-Version: app\\n"\n' in output
+    assert '"PO-Revision-Date: 1970-01-02 00:00+0000\\n"\n' in output
+    assert "charset=UTF-8" in output
+    assert f"nplurals={len(forms)};" in output
+    assert output.endswith(
         "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
     )
     assert not document.skipped
-    assert not check(made)
-    assert not read("po", made.encode(), target_language=language).segments
+    assert not check(output)
+    assert not read("po", output.encode(), target_language=language).segments
 
 
 def test_a_template_without_a_language_is_told(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     document = read("po", TEMPLATE.encode())
     assert list(document.skipped) == ["plural rule of an unknown language (--target-language)"]
-    made = translated(document, WORDS).decode()
-    assert 'msgstr[1] "%d Häuser"\n' in made
-    check(made)
+    output = translated(document, WORDS).decode()
+    assert 'msgstr[1] "%d Häuser"\n' in output
+    check(output)
     other = TEMPLATE[TEMPLATE.index('msgid "House"') :].encode()
     assert read("po", other).skipped
     assert not read("po", other, target_language="pl").skipped
@@ -307,9 +307,9 @@ def test_a_template_without_a_language_is_told(monkeypatch):
     single = TEMPLATE[: TEMPLATE.index("#, c-format")]
     document = read("po", single.encode())
     assert not document.skipped
-    made = translated(document, WORDS).decode()
-    assert "Plural-Forms" not in made
-    check(made)
+    output = translated(document, WORDS).decode()
+    assert "Plural-Forms" not in output
+    check(output)
 
 
 @pytest.mark.parametrize(
@@ -328,21 +328,21 @@ def test_a_header_gets_what_it_lacks(header, added):
     if header is not None:
         text = f'msgid ""\nmsgstr "{header}"\n\n' + text
     document = read("po", text.encode(), target_language="pl")
-    made = translated(document, WORDS).decode()
-    assert f'"{added}' in made
-    assert 'msgstr[2] "%d Häuser"\n' in made
-    check(made)
+    output = translated(document, WORDS).decode()
+    assert f'"{added}' in output
+    assert 'msgstr[2] "%d Häuser"\n' in output
+    check(output)
 
 
 def test_forms_follow_the_header():
     header = 'msgid ""\nmsgstr "Plural-Forms: nplurals={}; plural=0;\\n"\n\n'
     message = 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] "{}"\nmsgstr[1] ""\n'
     document = read("po", (header.format(1) + message.format("")).encode())
-    made = document.write(document.segments).decode()
-    assert made.endswith('msgid_plural "b"\nmsgstr[0] "b"\n')
+    output = document.write(document.segments).decode()
+    assert output.endswith('msgid_plural "b"\nmsgstr[0] "b"\n')
     document = read("po", (header.format(3) + message.format("c")).encode())
-    made = document.write(document.segments).decode()
-    assert made.endswith('msgstr[0] "c"\nmsgstr[1] "b"\nmsgstr[2] "b"\n')
+    output = document.write(document.segments).decode()
+    assert output.endswith('msgstr[0] "c"\nmsgstr[1] "b"\nmsgstr[2] "b"\n')
 
 
 def test_escaped_bytes_are_characters():
@@ -368,10 +368,10 @@ def test_a_file_of_the_source_language_without_translations_is_a_template():
     languages = {"source_language": "en", "target_language": "pl"}
     document = read("po", data, **languages)
     assert document.write([None] * len(document.segments)) == data
-    made = document.write(document.segments).decode()
-    assert '"Language: pl\\n"' in made
-    assert '"Plural-Forms: nplurals=3;' in made
-    assert "msgstr[2]" in made
+    output = document.write(document.segments).decode()
+    assert '"Language: pl\\n"' in output
+    assert '"Plural-Forms: nplurals=3;' in output
+    assert "msgstr[2]" in output
     with pytest.raises(DataError, match="is for en"):
         read("po", data.replace(b'msgstr[0] ""', b'msgstr[0] "a"'), **languages)
 

@@ -15,8 +15,8 @@ def placed(source, target, pairs=()):
     segment = segment_of(source)
     ours, theirs = words_of(segment.text), words_of(target)
     links = [Link(theirs[t], ours[s]) for s, t in pairs]
-    found = project(segment, target, links, {})
-    return rendered(replace(segment, text=target, spans=found.spans))
+    projected = project(segment, target, links, {})
+    return rendered(replace(segment, text=target, spans=projected.spans))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_what_is_not_aligned_is_counted():
 def test_copied_words_are_where_they_were_found():
     segment = segment_of("see <b>file <p>x y</p> now</b>")
     links = [Link((0, 3), (0, 3)), Link((4, 8), (4, 8))]
-    found = project(segment, "vois x y ici le fichier", links, {1: (5, 8)})
-    assert [(s.start, s.end) for s in found.spans if s.behavior == "protected"] == [(5, 8)]
+    projected = project(segment, "vois x y ici le fichier", links, {1: (5, 8)})
+    assert [(s.start, s.end) for s in projected.spans if s.behavior == "protected"] == [(5, 8)]
 
 
-RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda one: (one[0], sum(one)))
+RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair)))
 
 
 def is_nested(spans, size):
@@ -104,20 +104,20 @@ def is_nested(spans, size):
 def test_no_span_is_lost_or_crosses_another(segment, target, links):
     target = target.strip()
     fixed = {}
-    found = project(segment, target, [Link(*one) for one in links], fixed).spans
-    assert is_nested(found, len(target))
-    ours, theirs = Counter(s.opening for s in segment.spans), Counter(s.opening for s in found)
+    projected = project(segment, target, [Link(*link) for link in links], fixed).spans
+    assert is_nested(projected, len(target))
+    ours, theirs = Counter(s.opening for s in segment.spans), Counter(s.opening for s in projected)
     splits = {s.opening for s in segment.spans if s.behavior == "repeat"}
     assert set(ours) == set(theirs)
-    assert all(theirs[one] == n for one, n in ours.items() if one not in splits)
-    assert all(theirs[one] >= n for one, n in ours.items())
-    words = {place for one in words_of(target) for place in one} | {0, len(target)}
+    assert all(theirs[own] == n for own, n in ours.items() if own not in splits)
+    assert all(theirs[own] >= n for own, n in ours.items())
+    words = {place for word in words_of(target) for place in word} | {0, len(target)}
     cut = {place for span in segment.spans for place in (span.start, span.end)}
     # No word is cut but those that were
-    assert len(cut) > 0 or all({s.start, s.end} <= words for s in found)
-    shown = rendered(replace(segment, text=target, spans=found))
+    assert len(cut) > 0 or all({s.start, s.end} <= words for s in projected)
+    shown = rendered(replace(segment, text=target, spans=projected))
     plain = shown
-    for span in found:
+    for span in projected:
         plain = plain.replace(span.opening, "", 1).replace(span.closing, "", 1)
     assert plain == target
 
@@ -125,7 +125,7 @@ def test_no_span_is_lost_or_crosses_another(segment, target, links):
 @given(marked())
 def test_the_same_text_has_the_same_spans(segment):
     words = words_of(segment.text, sorted({p for s in segment.spans for p in (s.start, s.end)}))
-    found = project(segment, segment.text, [Link(one, one) for one in words], {}).spans
+    projected = project(segment, segment.text, [Link(word, word) for word in words], {}).spans
 
     # Of what has no text, or only blanks, only the place is free
     def filled(spans):
@@ -136,7 +136,7 @@ def test_the_same_text_has_the_same_spans(segment):
         start = span.start + len(inner) - len(inner.lstrip())
         return replace(span, start=start, end=start + len(inner.strip()))
 
-    assert filled(found) == filled(map(trimmed, segment.spans))
+    assert filled(projected) == filled(map(trimmed, segment.spans))
 
 
 @given(marked(copies=True), st.data())
@@ -149,9 +149,9 @@ def test_copied_spans_stay_whole(segment, data):
         fixed[n] = (len(target), len(target) + len(word))
         target += word + data.draw(st.sampled_from([" b", "", " c d"]))
     links = data.draw(st.lists(st.tuples(RANGES, RANGES), max_size=8))
-    found = project(segment, target, [Link(*one) for one in links], fixed).spans
-    assert is_nested(found, len(target))
-    spots = {s.opening: (s.start, s.end) for s in found if s.behavior == "protected"}
+    projected = project(segment, target, [Link(*link) for link in links], fixed).spans
+    assert is_nested(projected, len(target))
+    spots = {s.opening: (s.start, s.end) for s in projected if s.behavior == "protected"}
     assert spots == {segment.spans[n].opening: place for n, place in fixed.items()}
 
 
@@ -163,10 +163,10 @@ def test_copied_spans_are_added_at_once_as_one_by_one(segment):
         for span in words_of(segment.text)
         if not any(span[0] < place < span[1] for place in edges)
     ]
-    copied = [Span(*one, "protected") for one in places]
+    copied = [Span(*place, "protected") for place in places]
     expected = segment.spans
-    for one in copied:
-        expected = with_copied(expected, one)
+    for span in copied:
+        expected = with_copied(expected, span)
     assert with_all_copied(segment.spans, copied) == list(expected)
 
 

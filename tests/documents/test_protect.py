@@ -58,11 +58,11 @@ def put(source, target, pairs=()):
     segment = protected(Segment(source))
     whole = [(s.start, s.end) for s in segment.spans]
     ours, theirs = words_of(source, (), whole), words_of(target)
-    made = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
-    for n, (start, end) in made.fixed.items():
+    result = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
+    for n, (start, end) in result.fixed.items():
         span = segment.spans[n]
-        assert made.text[start:end] == source[span.start : span.end] or "1" in source
-    return made.text
+        assert result.text[start:end] == source[span.start : span.end] or "1" in source
+    return result.text
 
 
 @pytest.mark.parametrize(
@@ -120,27 +120,27 @@ def test_what_is_missing_is_put_into_its_place(source, target, pairs, expected):
 def test_a_word_is_not_taken_for_what_is_copied(source, target, pairs, expected):
     segment = segment_of(source)
     ours, theirs = words_of(segment.text), words_of(target)
-    made = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
-    text = made.text
-    for start, end in sorted(made.fixed.values(), reverse=True):
+    result = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
+    text = result.text
+    for start, end in sorted(result.fixed.values(), reverse=True):
         text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
     assert text == expected
 
 
-RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda one: (one[0], sum(one)))
+RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair)))
 
 
 @given(marked(copies=True), st.text("ab {x1}", max_size=30), st.lists(st.tuples(RANGES, RANGES)))
 def test_nothing_that_is_copied_is_lost(segment, target, links):
     target = target.strip()
-    links = [Link(*one) for one in links if one[0][1] <= len(target)]
-    made = restored(segment, target, links)
-    for n, (start, end) in made.fixed.items():
+    links = [Link(*link) for link in links if link[0][1] <= len(target)]
+    result = restored(segment, target, links)
+    for n, (start, end) in result.fixed.items():
         span = segment.spans[n]
-        assert made.text[start:end] == segment.text[span.start : span.end]
-    assert len(made.fixed) == sum(s.behavior == "protected" for s in segment.spans)
-    places = sorted(made.fixed.values())
+        assert result.text[start:end] == segment.text[span.start : span.end]
+    assert len(result.fixed) == sum(s.behavior == "protected" for s in segment.spans)
+    places = sorted(result.fixed.values())
     assert all(a[1] <= b[0] for a, b in pairwise(places))
     # Markup finds its place around it
-    found = project(segment, made.text, made.links, made.fixed)
-    assert len(found.spans) >= len(segment.spans)
+    projected = project(segment, result.text, result.links, result.fixed)
+    assert len(projected.spans) >= len(segment.spans)

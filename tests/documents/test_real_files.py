@@ -44,7 +44,11 @@ def tags(data):
 def changed(segment):
     """Another text, of the same length, so that spans stay where they are."""
     return replace(
-        segment, text="".join(one.upper() if len(one.upper()) == 1 else one for one in segment.text)
+        segment,
+        text="".join(
+            character.upper() if len(character.upper()) == 1 else character
+            for character in segment.text
+        ),
     )
 
 
@@ -66,20 +70,20 @@ def test_real_files(format_name, capsys):
         segments = list(document.segments)
         counts["files"] += 1
         counts["segments"] += len(segments)
-        counts["with markup"] += sum(bool(one.spans) for one in segments)
+        counts["with markup"] += sum(bool(segment.spans) for segment in segments)
         assert document.write([None] * len(segments)) == data, path
         if format_name not in FILLED:
             assert document.write(segments) == data, path
-        made = document.write([changed(one) for one in segments])
+        output = document.write([changed(segment) for segment in segments])
         if format_name not in FILLED:
-            again = read(format_name, made, path.name).segments
+            again = read(format_name, output, path.name).segments
             assert len(again) == len(segments), path
-            assert tags(made) == tags(data), path
+            assert tags(output) == tags(data), path
         else:
-            assert not read(format_name, made, path.name).segments or format_name == "xliff", path
+            assert not read(format_name, output, path.name).segments or format_name == "xliff", path
     if not counts["files"] and not refused:
         pytest.skip(f"TFORMER_DOCUMENTS has no {format_name}")
     # what is damaged is refused in a line; no other error may come out
-    assert not [one for one in refused if "\n" in one]
+    assert not [message for message in refused if "\n" in message]
     with capsys.disabled():
         print(f"\n{format_name}: {dict(counts)}, {len(refused)} refused", end=" ")  # noqa: T201 - what was tested

@@ -95,14 +95,14 @@ def test_plain_text():
     text = format_named("text")
     data = "\ufeff  one\r\n\r\ntwo\nthree  four\n".encode()
     document = text.read(data, ReadSettings())
-    assert [one.text for one in document.segments] == ["one", "two", "three  four"]
+    assert [segment.text for segment in document.segments] == ["one", "two", "three  four"]
     assert document.write([None] * 3) == data
-    changed = [replace(one, text=one.text.upper()) for one in document.segments]
+    changed = [replace(segment, text=segment.text.upper()) for segment in document.segments]
     assert document.write(changed) == data.upper()
     unwrapped = text.read(data, ReadSettings(unwraps=True))
-    assert [one.text for one in unwrapped.segments] == ["one", "two three four"]
+    assert [segment.text for segment in unwrapped.segments] == ["one", "two three four"]
     assert unwrapped.write(unwrapped.segments) == data
-    changed = [replace(one, text=one.text.upper()) for one in unwrapped.segments]
+    changed = [replace(segment, text=segment.text.upper()) for segment in unwrapped.segments]
     assert unwrapped.write(changed) == "\ufeff  ONE\r\n\r\nTWO THREE FOUR\n".encode()
     wide = "one\n".encode("utf-16")
     assert text.read(wide, ReadSettings()).write([None]) == wide
@@ -117,14 +117,14 @@ def test_formats_are_found_by_extension_and_by_name():
         format_of("a.pdf")
     with pytest.raises(UsageError, match=r"^--document: there is no format txet; did you mean"):
         format_named("txet")
-    names = [name for one in FORMATS for name in (one.name, *one.extensions)]
+    names = [name for row in FORMATS for name in (row.name, *row.extensions)]
     assert len(set(names)) == len(names)
-    assert all(callable(one.read) for one in FORMATS)
+    assert all(callable(row.read) for row in FORMATS)
 
 
 def test_the_guide_and_the_option_list_every_format():
     guide = find_guide("documents").text
-    document = next(one for one in fields(DocumentOptions) if one.name == "document")
+    document = next(field for field in fields(DocumentOptions) if field.name == "document")
     assert document.metadata["option"].help.endswith(f"Formats: {', '.join(BY_NAME)}.")
-    for one in FORMATS:
-        assert f"| `{one.name}` | {' '.join(one.extensions)} |" in guide
+    for row in FORMATS:
+        assert f"| `{row.name}` | {' '.join(row.extensions)} |" in guide

@@ -40,8 +40,8 @@ def test_srt(line_end, encoding):
     assert shown(document.segments) == TEXTS
     assert document.write(document.segments) == data
     assert document.write([None] * 4) == data
-    made = translated(document, {"No answer.": "Keine Antwort."})
-    assert made == data.decode(encoding).replace("No answer", "Keine Antwort").encode(encoding)
+    output = translated(document, {"No answer.": "Keine Antwort."})
+    assert output == data.decode(encoding).replace("No answer", "Keine Antwort").encode(encoding)
 
 
 def test_a_sentence_is_cut_where_its_void_span_stands():
@@ -97,8 +97,8 @@ def test_long_lines_are_wrapped():
     # a blank line in a cue is no end of it
     assert shown(document.segments) == ["Short.", "Last lines."]
     long = "This sentence is much too long for a line, and so it stands on two of them."
-    made = translated(document, {"Short.": long}).decode().split("\n")
-    assert made[2:5] == [
+    output = translated(document, {"Short.": long}).decode().split("\n")
+    assert output[2:5] == [
         "This sentence is much too long for a",
         "line, and so it stands on two of them.",
         "",
@@ -134,18 +134,18 @@ def test_vtt():
     ]
     assert document.write(document.segments) == VTT.encode()
     first = document.segments[0]
-    made = document.write(
+    output = document.write(
         [replace(first, text="Pis & <chips>"), *[None] * (len(document.segments) - 1)]
     )
-    assert "<v Ann>Pis &amp; &lt;<c.loud>chips</c>>\r\n" in made.decode()
+    assert "<v Ann>Pis &amp; &lt;<c.loud>chips</c>>\r\n" in output.decode()
 
 
 def test_voices_of_vtt_are_apart():
     data = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Mary>I am here.\n<v John>So am I.</v>\n"
     document = read("vtt", data.encode())
-    assert [one.text for one in document.segments] == ["I am here.", "So am I."]
-    made = translated(document, {"So am I.": "Moi aussi."}).decode()
-    assert made == data.replace("So am I.", "Moi aussi.")
+    assert [segment.text for segment in document.segments] == ["I am here.", "So am I."]
+    output = translated(document, {"So am I.": "Moi aussi."}).decode()
+    assert output == data.replace("So am I.", "Moi aussi.")
 
 
 ERRORS = [
@@ -272,15 +272,15 @@ def test_lines_of_a_cue(name, line_end):
     expected = [re.sub("^([-\u2013]|>>) ", "", text) for text in texts]
     data = cue(*re.split(r"[|/](?!i>)", LINES[name]), line_end=line_end).encode()
     document = read("srt", data)
-    assert [one.text for one in document.segments] == expected
+    assert [segment.text for segment in document.segments] == expected
     assert document.write([None] * len(expected)) == data
-    upper = {one.text: one.text.upper() for one in document.segments}
-    made = translated(document, upper).decode()
-    texts = " ".join(made.upper().split())
+    upper = {segment.text: segment.text.upper() for segment in document.segments}
+    output = translated(document, upper).decode()
+    texts = " ".join(output.upper().split())
     assert texts == " ".join(data.decode().upper().split())
     # a sentence of two lines may be written as one
-    assert made.count(line_end) >= data.decode().count(line_end) - 1
-    assert not set("\r\n") - set(line_end) & set(made)
+    assert output.count(line_end) >= data.decode().count(line_end) - 1
+    assert not set("\r\n") - set(line_end) & set(output)
 
 
 CUES = {
@@ -308,12 +308,12 @@ CUES = {
 def test_cues(name, line_end):
     data = CUES[name].replace("\n", line_end).encode()
     document = read("srt", data)
-    assert [one.text for one in document.segments] == ["A dog.", "A cat."]
+    assert [segment.text for segment in document.segments] == ["A dog.", "A cat."]
     assert not document.skipped
     assert document.write([None, None]) == data
-    made = translated(document, {"A dog.": "Un chien.", "A cat.": "Un chat."})
+    output = translated(document, {"A dog.": "Un chien.", "A cat.": "Un chat."})
     expected = CUES[name].replace("A dog", "Un chien").replace("A cat", "Un chat")
-    assert made == expected.replace("\n", line_end).encode()
+    assert output == expected.replace("\n", line_end).encode()
 
 
 def test_marks_of_speakers_stay_as_they_are():
@@ -328,18 +328,18 @@ def test_marks_of_speakers_stay_as_they_are():
     for line in lines:
         document = read("srt", cue(line).encode())
         (segment,) = document.segments
-        made = document.write([replace(segment, text=segment.text.upper())]).decode()
-        assert re.sub("<.*?>", "", made) == re.sub("<.*?>", "", cue(line).upper()), line
+        output = document.write([replace(segment, text=segment.text.upper())]).decode()
+        assert re.sub("<.*?>", "", output) == re.sub("<.*?>", "", cue(line).upper()), line
         assert segment.text[0] == "A"
 
 
 def test_cues_for_programs_stay():
     texts = ('{"a": "A dog"}', "[\n1, 2\n]", "s-1.jpg#xywh=0,0,160,90", "[a dog]", "{\\an8}A dog")
     data = "WEBVTT\n\n" + "".join(cue(text) for text in texts)
-    assert [one.text for one in read("vtt", data.encode()).segments] == ["[a dog]", "A dog"]
+    assert [segment.text for segment in read("vtt", data.encode()).segments] == ["[a dog]", "A dog"]
 
 
 def test_cues_with_damaged_times_are_counted():
     times = ("00:00:01,000 -> 00:00:02,000", "00:00:01,000 => 00:00:02,000")
-    data = cue("A dog.") + "".join(cue("A cat.", times=one) for one in times)
+    data = cue("A dog.") + "".join(cue("A cat.", times=time) for time in times)
     assert read("srt", data.encode()).skipped == {"cue with damaged times": 2}

@@ -23,11 +23,11 @@ The cat is old.",US
 
 
 def upper(segments):
-    return [replace(one, text=one.text.upper()) for one in segments]
+    return [replace(segment, text=segment.text.upper()) for segment in segments]
 
 
 def texts(document):
-    return [one.text for one in document.segments]
+    return [segment.text for segment in document.segments]
 
 
 def translated(data, format_name="csv", **settings):
@@ -47,8 +47,11 @@ def test_a_column_changes_and_nothing_else():
         'She said "the street was old".',
         "The old house is green.\nThe cat is old.",
     ]
-    assert [one.context for one in document.segments][::3] == ["row 2, comment", "row 6, comment"]
-    expected = re.sub(r'"(?!Du)[^,]*"', lambda found: found[0].upper(), CRM)
+    assert [segment.context for segment in document.segments][::3] == [
+        "row 2, comment",
+        "row 6, comment",
+    ]
+    expected = re.sub(r'"(?!Du)[^,]*"', lambda match: match[0].upper(), CRM)
     assert translated(CRM, columns=("comment",)).decode() == expected
     # By number, and several
     assert translated(CRM, columns=("3",)).decode() == expected
@@ -104,9 +107,9 @@ def test_the_name_of_a_column_may_have_several_lines():
 
 def test_titles_may_stand_above_the_header():
     data = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;one, two;y\n2;three;z\n"
-    made = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;ONE, TWO;y\n2;THREE;z\n"
-    assert translated(data, columns=("c",)).decode() == made
-    contexts = [one.context for one in read("csv", data.encode(), columns=("c",)).segments]
+    expected = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;ONE, TWO;y\n2;THREE;z\n"
+    assert translated(data, columns=("c",)).decode() == expected
+    contexts = [segment.context for segment in read("csv", data.encode(), columns=("c",)).segments]
     assert contexts == ["row 5, c", "row 6, c"]
     # A cell of a row is no header
     with pytest.raises(UsageError, match="has no column one"):
@@ -115,11 +118,13 @@ def test_titles_may_stand_above_the_header():
 
 def test_a_translation_that_needs_quotes_gets_them():
     document = read("csv", b"a,c\n1,one\n2,two\n", columns=("c",))
-    given = ['un, "deux"', " trois"]
-    words = [replace(one, text=text) for one, text in zip(document.segments, given, strict=True)]
+    texts = ['un, "deux"', " trois"]
+    words = [
+        replace(segment, text=text) for segment, text in zip(document.segments, texts, strict=True)
+    ]
     assert document.write(words) == b'a,c\n1,"un, ""deux"""\n2, trois\n'
     document = read("tsv", b'a\tc\n1\t"one\n', columns=("c",))
-    words = [replace(one, text="un\tdeux") for one in document.segments]
+    words = [replace(segment, text="un\tdeux") for segment in document.segments]
     assert document.write(words) == b"a\tc\n1\tun deux\n"
 
 
@@ -221,16 +226,16 @@ def test_random_dialects_are_read_again_by_the_standard_library(number):
         for _ in range(random_.randint(3, 12)):
             cells = [" ".join(random_.choices(WORDS, k=random_.randint(0, 4))) for _ in rows[0]]
             rows.append(cells)
-        made = io.StringIO(newline="")
-        csv.writer(made, **dialect).writerows(rows)
-        data = made.getvalue()
+        table = io.StringIO(newline="")
+        csv.writer(table, **dialect).writerows(rows)
+        data = table.getvalue()
         again = list(csv.reader(io.StringIO(data, newline=""), **dialect))
         if again != rows:
             continue  # what the library itself does not read as it wrote it
         name = rows[0][column]
         document = read("csv", data.encode(), columns=(name,))
         assert document.write([None] * len(document.segments)).decode() == data
-        found = list(csv.reader(io.StringIO(translated(data, columns=(name,)).decode(), newline=""),
+        after = list(csv.reader(io.StringIO(translated(data, columns=(name,)).decode(), newline=""),
                                 **dialect))  # fmt: skip
         if document.skipped:
             continue
@@ -239,7 +244,7 @@ def test_random_dialects_are_read_again_by_the_standard_library(number):
             for place, row in enumerate(rows)
         ]
         seen += 1
-        assert found == expected, (dialect, data)
+        assert after == expected, (dialect, data)
     assert seen > number / 2
 
 

@@ -10,23 +10,23 @@ from tformer_cli.documents.translating import Answer, may_have_text, translating
 
 
 def upper(text, *, is_linked=True):
-    links = [Link(one, one) for one in words_of(text)] if is_linked else None
+    links = [Link(word, word) for word in words_of(text)] if is_linked else None
     return Answer(text.upper(), links)
 
 
 def translated(segments, answer=upper, *, protects=True):
     job = translating(segments, protects=protects)
-    requests, asked = next(job), []
+    requests, batches = next(job), []
     while True:
-        asked.append(requests)
+        batches.append(requests)
         try:
-            requests = job.send([answer(one.text) for one in requests])
+            requests = job.send([answer(request.text) for request in requests])
         except StopIteration as end:
-            return end.value, asked
+            return end.value, batches
 
 
-def shown(made):
-    return [None if one is None else rendered(one) for one in made.segments]
+def shown(result):
+    return [None if segment is None else rendered(segment) for segment in result.segments]
 
 
 def test_equal_lines_are_asked_once_and_marks_never():
@@ -38,11 +38,13 @@ def test_equal_lines_are_asked_once_and_marks_never():
         "{x}",
         "one\n\n  two <b>three</b>!",
     ]
-    made, asked = translated([segment_of(one) for one in texts])
-    assert [[one.text for one in some] for some in asked] == [["one", "two three", "two three!"]]
+    result, batches = translated([segment_of(text) for text in texts])
+    assert [[request.text for request in batch] for batch in batches] == [
+        ["one", "two three", "two three!"]
+    ]
     # Only lines with markup inside need links
-    assert [one.needs_links for one in asked[0]] == [True, True, True]
-    assert shown(made) == [
+    assert [request.needs_links for request in batches[0]] == [True, True, True]
+    assert shown(result) == [
         "ONE",
         "TWO <b>THREE</b>",
         "ONE",
@@ -50,7 +52,7 @@ def test_equal_lines_are_asked_once_and_marks_never():
         None,
         "ONE\n\n  TWO <b>THREE</b>!",
     ]
-    assert made.summary.as_json() == {
+    assert result.summary.as_json() == {
         "schema": "tformer.document/1",
         "segments": 6,
         "translated": 4,
@@ -64,7 +66,7 @@ def test_equal_lines_are_asked_once_and_marks_never():
 
 
 def test_what_is_not_translated_is_counted_by_reason():
-    summary = translated([segment_of(one) for one in ("one", "two", "12")])[0].summary
+    summary = translated([segment_of(text) for text in ("one", "two", "12")])[0].summary
     assert not summary.warning(), "no words need no translation"
     summary.n_translated, summary.kept["placeholders"] = 1, 1
     summary.skipped.update({"table cell": 2})
@@ -92,42 +94,42 @@ def test_what_is_not_translated_is_counted_by_reason():
     ],
 )  # fmt: skip
 def test_a_document_with_text_but_no_segment_is_a_warning(data, skipped, warning):
-    made, _ = translated([])
-    made.summary.skipped.update(skipped)
-    assert made.summary.warning(has_text=may_have_text(data)) == warning
+    result, _ = translated([])
+    result.summary.skipped.update(skipped)
+    assert result.summary.warning(has_text=may_have_text(data)) == warning
     # Segments without words need no warning
     assert not translated([Segment("12")])[0].summary.warning()
 
 
 def test_markup_around_everything_needs_no_links():
-    _, asked = translated([segment_of("<b>one</b>")])
-    assert [one.needs_links for one in asked[0]] == [False]
+    _, batches = translated([segment_of("<b>one</b>")])
+    assert [request.needs_links for request in batches[0]] == [False]
 
 
 def test_doubtful_segments_are_listed():
     def answer(text):
         return Answer("X " + text.replace("{a}", "B"), [], ("dropped",))
 
-    made, _ = translated([Segment("go {a}", context="p"), segment_of("a <b>b</b> c")], answer)
-    assert shown(made)[0] == "X go B {a}"
-    assert [(one["segment"], one["reasons"]) for one in made.summary.doubtful] == [
+    result, _ = translated([Segment("go {a}", context="p"), segment_of("a <b>b</b> c")], answer)
+    assert shown(result)[0] == "X go B {a}"
+    assert [(row["segment"], row["reasons"]) for row in result.summary.doubtful] == [
         (0, ["dropped", "restored"]),
         (1, ["dropped", "guessed"]),
     ]
-    assert made.summary.doubtful[0]["context"] == "p"
-    assert made.summary.doubtful[0]["source"] == "go {a}"
+    assert result.summary.doubtful[0]["context"] == "p"
+    assert result.summary.doubtful[0]["source"] == "go {a}"
 
 
 def test_without_links_what_stands_between_markup_is_translated_by_itself():
     texts = ["the <b>old</b> house", "a <v/>b, <p>c</p> {d} e", "plain"]
-    made, asked = translated(
-        [segment_of(one) for one in texts], lambda text: upper(text, is_linked=False)
+    result, batches = translated(
+        [segment_of(text) for text in texts], lambda text: upper(text, is_linked=False)
     )
-    assert [[one.text for one in some] for some in asked] == [
+    assert [[request.text for request in batch] for batch in batches] == [
         ["the old house", "a b, c {d} e", "plain"],
         ["the", "old", "house", "a", "b,", "e"],
     ]
-    assert shown(made) == ["THE <b>OLD</b> HOUSE", "A <v/>B, <p>c</p> {d} E", "PLAIN"]
+    assert shown(result) == ["THE <b>OLD</b> HOUSE", "A <v/>B, <p>c</p> {d} E", "PLAIN"]
 
 
 def test_nothing_is_protected_unless_it_is_asked():
@@ -141,23 +143,27 @@ def test_a_long_line_takes_time_by_its_length(is_copied):
     n_numbers = 2000
     line = " ".join(f"The <b>cat</b><v/> is {n}." for n in range(10, 10 + n_numbers))
     start = process_time()
-    made, _ = translated(
+    result, _ = translated(
         [segment_of(line)], lambda text: upper(text if is_copied else re.sub(r"\d", "z", text))
     )
     # By the square of its length it was minutes
     assert process_time() - start < 15
-    assert made.summary.n_restored == (0 if is_copied else n_numbers)
-    assert shown(made) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
+    assert result.summary.n_restored == (0 if is_copied else n_numbers)
+    assert shown(result) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
 
 
 def test_requests_say_what_is_copied_in_each_line():
     job = translating([segment_of("<b>a</b> {x}\n  c {y} d\n\n{z}")], protects=True)
-    found = next(job)
-    assert [(one.text, one.needs_links, one.copied) for one in found] == [
+    requests = next(job)
+    assert [(request.text, request.needs_links, request.copied) for request in requests] == [
         ("a {x}", True, ((2, 5),)),
         ("c {y} d", True, ((2, 5),)),
         ("{z}", True, ((0, 3),)),
     ]
     # Nothing can be aligned: what stands between is asked for, and was counted before
-    pieces = job.send([Answer(one.text) for one in found])
-    assert [(one.text, one.is_piece) for one in pieces] == [("a", True), ("c", True), ("d", True)]
+    pieces = job.send([Answer(request.text) for request in requests])
+    assert [(piece.text, piece.is_piece) for piece in pieces] == [
+        ("a", True),
+        ("c", True),
+        ("d", True),
+    ]

@@ -97,7 +97,9 @@ def translated(data, **settings):
     document = read("xlsx", data, **settings)
     assert document.write([None] * len(document.segments)) == data
     assert document.write(document.segments) == data
-    return document.write([replace(one, text=one.text.upper()) for one in document.segments])
+    return document.write(
+        [replace(segment, text=segment.text.upper()) for segment in document.segments]
+    )
 
 
 def test_a_column_changes_and_nothing_else():
@@ -111,11 +113,11 @@ def test_a_column_changes_and_nothing_else():
         "six",
         "a\nb",
     ]
-    assert [one.context for one in document.segments][2:4] == ["Clients!C7", "Clients!C2"]
+    assert [segment.context for segment in document.segments][2:4] == ["Clients!C7", "Clients!C2"]
     assert document.skipped == {"cell that a formula computes": 1}
-    made = translated(data, columns=("comment",))
+    output = translated(data, columns=("comment",))
     strings, sheet = (
-        member(made, f"xl/{name}.xml") for name in ("sharedStrings", "worksheets/sheet1")
+        member(output, f"xl/{name}.xml") for name in ("sharedStrings", "worksheets/sheet1")
     )
     # The name keeps its text: the comment gets a copy
     assert strings.count("<si>") == len(STRINGS) + 1
@@ -130,16 +132,17 @@ def test_a_column_changes_and_nothing_else():
     assert sheet == expected.replace("a_x000D_\nb", "A_x000D_\nB")
     for name in zipfile.ZipFile(io.BytesIO(data)).namelist():
         if name not in ("xl/sharedStrings.xml", "xl/worksheets/sheet1.xml"):
-            assert member(data, name) == member(made, name)
+            assert member(data, name) == member(output, name)
 
 
 def test_other_programs_read_it():
     openpyxl = pytest.importorskip("openpyxl")
     pandas = pytest.importorskip("pandas")
     data = workbook()
-    made = translated(data, columns=("comment",))
+    output = translated(data, columns=("comment",))
     before, after = (
-        openpyxl.load_workbook(io.BytesIO(one), rich_text=True)["Clients"] for one in (data, made)
+        openpyxl.load_workbook(io.BytesIO(book), rich_text=True)["Clients"]
+        for book in (data, output)
     )
     for row, changed in zip(before, after, strict=True):
         for cell, new in zip(row, changed, strict=True):
@@ -148,9 +151,9 @@ def test_other_programs_read_it():
             assert (str(new.value) if is_text else new.value) == expected
             assert (new.number_format, new.data_type) == (cell.number_format, cell.data_type)
     rich = after["C3"].value
-    assert [type(one).__name__ for one in rich] == ["str", "TextBlock"]
+    assert [type(value).__name__ for value in rich] == ["str", "TextBlock"]
     assert rich[1].font.b
-    frame = pandas.read_excel(io.BytesIO(made))
+    frame = pandas.read_excel(io.BytesIO(output))
     assert frame["name"][0] == "one & two"
     assert frame["comment"][0] == "ONE & TWO"
 
@@ -182,7 +185,9 @@ TWO = (
     ],
 )
 def test_columns_by_name_letter_and_sheet(columns, texts):
-    assert [one.text for one in read("xlsx", workbook(TWO), columns=columns).segments] == texts
+    assert [
+        segment.text for segment in read("xlsx", workbook(TWO), columns=columns).segments
+    ] == texts
 
 
 def test_a_cell_that_is_called_so_is_no_header_and_a_name_no_letter():
@@ -191,15 +196,19 @@ def test_a_cell_that_is_called_so_is_no_header_and_a_name_no_letter():
         read("xlsx", data, columns=("comment",))
     # Where a sheet has a column of that name, it is no letter in others
     sheets = [("S", (row(1, "x", "b"), row(2, "one", "two"))), TWO[1]]
-    assert [one.text for one in read("xlsx", workbook(sheets), columns=("b",)).segments] == ["two"]
+    assert [
+        segment.text for segment in read("xlsx", workbook(sheets), columns=("b",)).segments
+    ] == ["two"]
     # A row of groups above the names
     groups = [("S", (row(1, "group"), row(2, "x", "b"), row(3, "one", "two")))]
-    assert [one.text for one in read("xlsx", workbook(groups), columns=("b",)).segments] == ["two"]
+    assert [
+        segment.text for segment in read("xlsx", workbook(groups), columns=("b",)).segments
+    ] == ["two"]
 
 
 def test_without_a_header_all_rows_are_translated():
     document = read("xlsx", workbook(TWO), columns=("First!B",), has_header=False)
-    assert [one.text for one in document.segments] == ["comment", "one"]
+    assert [segment.text for segment in document.segments] == ["comment", "one"]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +241,7 @@ def test_headers_and_totals_of_tables_stay():
         },
     )
     document = read("xlsx", data, columns=("x",))
-    assert [one.text for one in document.segments] == ["c"]
+    assert [segment.text for segment in document.segments] == ["c"]
     assert document.skipped == {"pivot table": 1}
 
 
@@ -248,7 +257,7 @@ def test_line_ends_of_windows_and_formulas_without_values():
     head = "<row r='1'><c r='A1' t='inlineStr'><is><t>c</t></is></c></row>"
     data = workbook((("S", (head, *cells)),))
     document = read("xlsx", data, columns=("c",))
-    assert [one.text for one in document.segments] == ["a\nbc", "d\ne"]
+    assert [segment.text for segment in document.segments] == ["a\nbc", "d\ne"]
     assert document.skipped == {"cell that a formula computes": 1}
     sheet = member(translated(data, columns=("c",)), "xl/worksheets/sheet1.xml")
     assert "<t>D_x000D_\nE_x000D_\n</t>" in sheet
@@ -268,8 +277,8 @@ def test_what_other_writers_do():
     sheet = members.pop("xl/worksheets/sheet1.xml")
     sheet = re.sub(r"<(/?)(?!\?)", r"<\1y:", sheet).replace("xmlns=", "xmlns:y=")
     data = packed({**members, "xl/Worksheets/Sheet1.xml": sheet})
-    made = translated(data, columns=("c",))
-    assert member(made, "xl/Worksheets/Sheet1.xml") == sheet.replace(">one", ">ONE")
+    output = translated(data, columns=("c",))
+    assert member(output, "xl/Worksheets/Sheet1.xml") == sheet.replace(">one", ">ONE")
 
 
 def test_a_damaged_workbook_is_an_error():

@@ -21,11 +21,11 @@ PRELOADED = (
 )
 
 
-def run(source, output, said):
+def run(source, output, message_file):
     """Imports a mutant; never returns."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    stream = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    stream = os.open(message_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(stream, 1)
     os.dup2(stream, 2)
     sys.argv = ["tformer", "import", source, "-o", output]
@@ -50,8 +50,8 @@ def main():
         if child == 0:
             run(*json.loads(line))
         while status is None:
-            found, state, used = os.wait4(child, os.WNOHANG)
-            if found:
+            ended, state, used = os.wait4(child, os.WNOHANG)
+            if ended:
                 status = os.waitstatus_to_exitcode(state)
             elif time.monotonic() - begun > LONGEST:
                 os.kill(child, signal.SIGKILL)

@@ -75,12 +75,12 @@ def write_seeds(path):
     for name in ("llama 3", "gpt-neox"):
         kind, make, options = library.CASES[name]
         library.write(path / name.replace(" ", ""), kind, make, **options)
-    made = path.with_name(f"{path.name}-own")
+    folder = path.with_name(f"{path.name}-own")
     info = ModelInfo(labels=("no", "yes", "maybe"))
-    own_model(made, tokenizer_of(), RATINGS, info=info)
-    export_hugging_face(made, path / "ratings")
+    own_model(folder, tokenizer_of(), RATINGS, info=info)
+    export_hugging_face(folder, path / "ratings")
     torch.manual_seed(1)
-    return sorted(one for one in path.iterdir() if one.is_dir())
+    return sorted(folder for folder in path.iterdir() if folder.is_dir())
 
 
 def damage(rng, file):

@@ -40,11 +40,11 @@ def importer():
         env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
     )
 
-    def import_one(source, output, said):
-        process.stdin.write(json.dumps([str(source), str(output), str(said)]) + "\n")
+    def import_one(source, output, message_file):
+        process.stdin.write(json.dumps([str(source), str(output), str(message_file)]) + "\n")
         process.stdin.flush()
         status, seconds, memory = json.loads(process.stdout.readline())
-        return status, seconds, memory, said.read_text(encoding="utf-8", errors="replace")
+        return status, seconds, memory, message_file.read_text(encoding="utf-8", errors="replace")
 
     with process:
         yield import_one
@@ -64,25 +64,25 @@ def meaning(output):
     return {**files, "config.json": config}
 
 
-def notes_of(said, path):
+def notes_of(messages, path):
     """What an import told besides its first line."""
-    return [line.replace(str(path), "") for line in said.splitlines()[1:]]
+    return [line.replace(str(path), "") for line in messages.splitlines()[1:]]
 
 
-def verdict(status, seconds, memory, said, output):
+def verdict(status, seconds, memory, messages, output):
     """Says what is wrong with the end of an import; "" if nothing is."""
-    lines = said.splitlines()
+    lines = messages.splitlines()
     if status not in (0, 2):
         return f"status {status}"
     if seconds > 20 or memory > MOST_MEMORY:
         return f"{seconds:.0f} s, {memory} MiB"
-    if "Traceback" in said or "panicked" in said:
+    if "Traceback" in messages or "panicked" in messages:
         return "a traceback"
     if status == 2 and (len(lines) != 1 or not lines[0].startswith("error: ")):
         return f"{len(lines)} lines"
     if status == 2 and output.exists():
         return "an output that was refused"
-    if max(map(len, lines), default=0) > 2200 or set(said) & set("\x1b\x07\u202e"):
+    if max(map(len, lines), default=0) > 2200 or set(messages) & set("\x1b\x07\u202e"):
         return "a message that is not readable"
     return ""
 
@@ -91,13 +91,13 @@ def test_mutants_are_refused_in_one_line_or_imported_whole(tmp_path, importer):
     rng = random.Random(SEED)
     (tmp_path / "seeds").mkdir()
     seeds = write_seeds(tmp_path / "seeds")
-    output, said, mutant = tmp_path / "ours", tmp_path / "said", tmp_path / "mutant"
+    output, message_file, mutant = tmp_path / "ours", tmp_path / "said", tmp_path / "mutant"
     originals = {}
     for seed in seeds:
         shutil.copytree(seed, mutant)
-        status, *_, told = importer(source_in(mutant), output, said)
-        assert status == 0, (seed.name, told)
-        originals[seed] = meaning(output), notes_of(told, mutant)
+        status, *_, messages = importer(source_in(mutant), output, message_file)
+        assert status == 0, (seed.name, messages)
+        originals[seed] = meaning(output), notes_of(messages, mutant)
         shutil.rmtree(mutant)
         shutil.rmtree(output)
     counts, wrong = Counter(), []
@@ -107,7 +107,7 @@ def test_mutants_are_refused_in_one_line_or_imported_whole(tmp_path, importer):
         files = sorted(file for file in mutant.rglob("*") if file.is_file())
         file = rng.choice(files)
         kind = damage(rng, file)
-        ended = importer(source_in(mutant), output, said)
+        ended = importer(source_in(mutant), output, message_file)
         fault = verdict(*ended, output)
         outcome = "refused" if ended[0] == 2 else "imported"
         if not fault and ended[0] == 0:

@@ -85,8 +85,10 @@ class ModelAnswers:
 
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
-        lines = [without_surrogates(one.text) for one in requests]
-        needed = {line for line, one in zip(lines, requests, strict=True) if one.needs_links}
+        lines = [without_surrogates(request.text) for request in requests]
+        needed = {
+            line for line, request in zip(lines, requests, strict=True) if request.needs_links
+        }
         # A document without markup needs no alignment, whatever its heads
         if needed and self._doubter is not None and self.aligner is not None:
             self._doubter.check_aligned(self.aligner.heads, "documents are aligned by")
@@ -94,60 +96,71 @@ class ModelAnswers:
         translator = self._listening(needed.__contains__) if listens else self._opened.translator
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         left = iter(requests)
-        found: list[Answer] = []
+        answers: list[Answer] = []
         for buffer in translator.buffers(terms, BUFFER_LINES):
-            asked = list(islice(left, len(buffer)))
+            own_requests = list(islice(left, len(buffer)))
             if self._doubter is not None:
                 buffer = self._doubter.doubted(buffer)
-            pairs = list(zip(buffer, asked, strict=True))
-            links = self._links([one for one, request in pairs if request.needs_links])
-            for one, request in pairs:
+            pairs = list(zip(buffer, own_requests, strict=True))
+            links = self._links(
+                [translation for translation, request in pairs if request.needs_links]
+            )
+            for translation, request in pairs:
                 # Of a part, the line has been counted
                 if not request.is_piece:
-                    self.counts.add(one)
-                    self._uncount(one, request.copied)
-                flags = tuple(flags_of(one.hypotheses[0], one))
-                own = links.get(one.index) if request.needs_links else ()
-                doubt = one.doubt
+                    self.counts.add(translation)
+                    self._uncount(translation, request.copied)
+                flags = tuple(flags_of(translation.hypotheses[0], translation))
+                own = links.get(translation.index) if request.needs_links else ()
+                doubt = translation.doubt
                 known = (doubt.probability, tuple(doubt.doubtful_words)) if doubt else ()
-                found.append(Answer(one.text, own, flags, *known))
-            on_done(len(found))
-        return found
+                answers.append(Answer(translation.text, own, flags, *known))
+            on_done(len(answers))
+        return answers
 
-    def _uncount(self, one: Translation, copied: Sequence[Range]) -> None:
+    def _uncount(self, translation: Translation, copied: Sequence[Range]) -> None:
         """Leaves out of the counts unknown words that are copied, whatever the model read."""
-        if not (one.n_unknown and copied):
+        if not (translation.n_unknown and copied):
             return
         text, place = "", 0
         for start, end in copied:
-            text += one.source[place:start]
+            text += translation.source[place:start]
             place = end
-        left = self._opened.directory.tokenizer.source.encode(text + one.source[place:])
-        self.counts.unknown -= max(0, one.n_unknown - left.count(UNK_ID))
+        left = self._opened.directory.tokenizer.source.encode(text + translation.source[place:])
+        self.counts.unknown -= max(0, translation.n_unknown - left.count(UNK_ID))
 
     def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Puts what lines have to copy into their best translations."""
-        segments = {one.index: _protected_line(one.source) for one in buffer}
-        links = self._links([one for one in buffer if segments[one.index].spans])
-        made = []
-        for one in buffer:
-            segment, (best, *others) = segments[one.index], one.hypotheses
-            if is_code(one.source) or has_branches(one.source):
-                kept = replace(best, text=one.source)
-                one = replace(one, hypotheses=(kept, *others))
+        segments = {
+            translation.index: _protected_line(translation.source) for translation in buffer
+        }
+        links = self._links(
+            [translation for translation in buffer if segments[translation.index].spans]
+        )
+        restored_lines = []
+        for translation in buffer:
+            segment, (best, *other_hypotheses) = segments[translation.index], translation.hypotheses
+            if is_code(translation.source) or has_branches(translation.source):
+                kept = replace(best, text=translation.source)
+                translation = replace(translation, hypotheses=(kept, *other_hypotheses))
             elif segment.spans:
-                self._uncount(one, [(span.start, span.end) for span in segment.spans])
-                text = restored(segment, best.text, links.get(one.index) or ()).text
-                one = replace(one, hypotheses=(replace(best, text=text), *others))
-            made.append(one)
-        return made
+                self._uncount(translation, [(span.start, span.end) for span in segment.spans])
+                text = restored(segment, best.text, links.get(translation.index) or ()).text
+                translation = replace(
+                    translation, hypotheses=(replace(best, text=text), *other_hypotheses)
+                )
+            restored_lines.append(translation)
+        return restored_lines
 
     def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link] | None]:
         """Links the tokens of translations, by the numbers of their lines."""
         if not translations or self.aligner is None:
             return {}
-        found = links_of([self.aligner], translations)
-        return {one.index: links for one, links in zip(translations, found, strict=True)}
+        token_links = links_of([self.aligner], translations)
+        return {
+            translation.index: links
+            for translation, links in zip(translations, token_links, strict=True)
+        }
 
 
 class _Part(NamedTuple):
@@ -197,9 +210,11 @@ def _attended(
     *before, last = aligners
     if not before:
         return _attended_by(last, translations, tokenizer, passes=passes)
-    passed = [one.through for one in translations if one.through is not None]
+    passed = [
+        translation.through for translation in translations if translation.through is not None
+    ]
     pairs = zip(translations, passed, strict=True)
-    own = [replace(one, source=first.text) for one, first in pairs]
+    own = [replace(translation, source=first.text) for translation, first in pairs]
     firsts = _attended(before, passed, None, passes=passes)
     seconds = _attended_by(last, own, tokenizer, passes=passes)
     return [
@@ -213,22 +228,24 @@ def _composed(first: Sequence[_Part], second: Sequence[_Part]) -> list[_Part]:
 
     Their tokens of the text between differ, so the characters that two of these share count.
     """
-    between = [one for part in first for one in part.targets]
-    sources = [one for part in first for one in part.sources]
+    between = [token for part in first for token in part.targets]
+    sources = [token for part in first for token in part.sources]
     shares = np.zeros((len(between), len(sources)))
     row = column = 0
     for part in first:
         n_rows, n_columns = part.weights.shape
         shares[row : row + n_rows, column : column + n_columns] = _normal(part.weights)
         row, column = row + n_rows, column + n_columns
-    starts, ends = (np.array([one[end] for one in between]) for end in (0, 1))
-    made = []
+    starts, ends = (np.array([token[end] for token in between]) for end in (0, 1))
+    composed = []
     for part in second:
-        own_starts, own_ends = (np.array([[one[end]] for one in part.sources]) for end in (0, 1))
+        own_starts, own_ends = (
+            np.array([[source[end]] for source in part.sources]) for end in (0, 1)
+        )
         common = np.minimum(own_ends, ends) - np.maximum(own_starts, starts)
         weights = _normal(part.weights) @ _normal(np.maximum(common, 0)) @ shares
-        made.append(_Part(part.targets, sources, weights))
-    return made
+        composed.append(_Part(part.targets, sources, weights))
+    return composed
 
 
 def _normal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -249,32 +266,32 @@ def _attended_by(
 
     tokenizer = tokenizer or aligner.tokenizer
     ours, theirs, pairs = [], [], []
-    heard: list[SourceAttention | None] = []
-    for one in translations:
-        best = one.hypotheses[0]
-        parts = (one.parts or (one.source,)) if one.n_parts else ()
+    attentions: list[SourceAttention | None] = []
+    for translation in translations:
+        best = translation.hypotheses[0]
+        parts = (translation.parts or (translation.source,)) if translation.n_parts else ()
         ends = accumulate(best.part_lengths, initial=0)
         cut = [best.token_ids[a:b] for a, b in pairwise(ends)][: len(parts)]
-        sources = source_tokens(tokenizer.source, one.source, parts)
+        sources = source_tokens(tokenizer.source, translation.source, parts)
         ours.append([places for _, places in sources])
         theirs.append(target_tokens(tokenizer.target, cut, best.text))
-        heard += best.attention or [None] * len(parts)
+        attentions += best.attention or [None] * len(parts)
         for (ids, _), target in zip(sources, cut, strict=True):
             kept = ids[: aligner.longest]
             # Each token is a word of its own
             read = WordTokens(tuple(kept), np.eye(len(kept)))
             pairs.append((read, WordTokens(tuple(target), np.eye(len(target)))))
-    found = (
-        dict(enumerate(aligner.heard_weights(pairs, heard)))
+    weights_by_pair = (
+        dict(enumerate(aligner.heard_weights(pairs, attentions)))
         if passes
-        else aligner.search_weights(pairs, heard)
+        else aligner.search_weights(pairs, attentions)
     )
     numbers = count()
-    made: list[list[_Part] | None] = []
+    attended: list[list[_Part] | None] = []
     for read_parts, targets in zip(ours, theirs, strict=True):
-        own = [found.get(next(numbers)) for _ in targets]
+        own = [weights_by_pair.get(next(numbers)) for _ in targets]
         # The last column is the end of the text, and what was cut off has none
-        made.append(
+        attended.append(
             None
             if any(weights is None for weights in own)
             else [
@@ -283,21 +300,21 @@ def _attended_by(
                 if weights is not None
             ]
         )
-    return made
+    return attended
 
 
 def source_tokens(
     side: TokenizerSide, line: str, parts: Sequence[str]
 ) -> list[tuple[list[int], list[Range]]]:
     """Cuts the parts of a line into tokens, each with its characters in the line."""
-    found, place = [], 0
+    tokens, place = [], 0
     encoded = side.for_parts_of(line).encode_with_spans(list(parts))
     for part, (ids, spans) in zip(parts, encoded, strict=True):
         # Parts have no blanks at their ends; what is cut anew may have others within
         place = max(line.find(part, place), place)
-        found.append((ids, [(place + start, place + end) for start, end in spans]))
+        tokens.append((ids, [(place + start, place + end) for start, end in spans]))
         place += len(part)
-    return found
+    return tokens
 
 
 def target_tokens(
@@ -309,7 +326,7 @@ def target_tokens(
     """
     places = [n for n, letter in enumerate(text) if not letter.isspace() for _ in letter.encode()]
     places.append(len(text))
-    found, done = [], 0
+    tokens, done = [], 0
     for ids in parts:
         ranges = []
         for piece in (side.piece_bytes[token] for token in ids):
@@ -317,5 +334,5 @@ def target_tokens(
             first, last = (min(place, len(places) - 1) for place in (done, done + size - 1))
             ranges.append((places[first], places[last] + 1) if size else (len(text), len(text)))
             done += size
-        found.append([(start, min(end, len(text))) for start, end in ranges])
-    return found
+        tokens.append([(start, min(end, len(text))) for start, end in ranges])
+    return tokens

@@ -181,12 +181,12 @@ class ArchiveDocument:
 
     @property
     def segments(self) -> list[Segment]:
-        return [one for part in self._parts.values() for one in part.segments]
+        return [segment for part in self._parts.values() for segment in part.segments]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         changed: dict[str, bytes] = {}
         place = 0
-        if all(one is None for one in translated):
+        if all(segment is None for segment in translated):
             return self._archive.written(changed)
         for name, part in self._parts.items():
             end = place + len(part.segments)

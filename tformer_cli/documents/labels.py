@@ -5,11 +5,11 @@ from tformer_cli.errors import DataError
 from tformer_cli.text.language_codes import is_same_language
 
 
-def check_target(settings: ReadSettings, told: str, where: str) -> None:
+def check_target(settings: ReadSettings, declared: str, where: str) -> None:
     """Refuses a file that is for another language than the one it is translated into."""
     wanted = settings.target_language
-    if told and wanted and not is_same_language(told, wanted):
+    if declared and wanted and not is_same_language(declared, wanted):
         raise DataError(
-            f"{settings.name}: is for {told[:40]} ({where}) and would be translated into "
+            f"{settings.name}: is for {declared[:40]} ({where}) and would be translated into "
             f"{wanted[:40]}; name another file or language"
         )

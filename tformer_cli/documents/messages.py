@@ -164,15 +164,15 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
 
     def end_text() -> SegmentBuilder:
         builder.is_message = True
-        made = builder.build()
-        if made.text or made.spans:
+        built = builder.build()
+        if built.text or built.spans:
             cut.extend(
                 part
-                for part in (Segment(made.before), made, Segment(made.after))
+                for part in (Segment(built.before), built, Segment(built.after))
                 if part != Segment("")
             )
-        elif made.before or made.after:
-            cut.append(Segment(made.before + made.after))
+        elif built.before or built.after:
+            cut.append(Segment(built.before + built.after))
         return SegmentBuilder(segment.context)
 
     for part in walked(segment):
@@ -277,17 +277,17 @@ class _Parser:
         if depth > _DEEPEST:
             raise MessageError
         content: _Content = []
-        while found := _SYNTAX.search(self._text, place):
-            place = found.start()
+        while match := _SYNTAX.search(self._text, place):
+            place = match.start()
             item: _Token | _Argument | None
-            if found[0] in ends:
+            if match[0] in ends:
                 return content, place
-            if found[0] == "{":
+            if match[0] == "{":
                 item, place = self._argument(place, counted, depth)
-            elif found[0] == "'":
+            elif match[0] == "'":
                 item, place = self._quotation(place, counted)
             else:
-                is_counted = bool(counted) and found[0] == "#"
+                is_counted = bool(counted) and match[0] == "#"
                 item = _Token(place, place + 1, is_counted=True) if is_counted else None
                 place += 1
             if item is not None:
@@ -300,10 +300,10 @@ class _Parser:
             return _Token(place, place + 2, "'"), place + 2
         if not follower or follower not in ("{}#" if counted else "{}"):
             return None, place + 1
-        found = _QUOTATION.match(self._text, place)
-        if found is None:
+        match = _QUOTATION.match(self._text, place)
+        if match is None:
             raise MessageError
-        return _Token(place, found.end(), found[1].replace("''", "'")), found.end()
+        return _Token(place, match.end(), match[1].replace("''", "'")), match.end()
 
     def _argument(self, start: int, counted: str, depth: int) -> tuple[_Token | _Argument, int]:
         head = _ARGUMENT.match(self._text, start)
@@ -332,9 +332,9 @@ class _Parser:
     def _forms(self, place: int, depth: int) -> tuple[list[_Branch], int]:
         """Reads the forms of a choice, as Java has them."""
         forms: list[_Branch] = []
-        while found := _LIMIT.match(self._text, place):
-            content, end = self.content(found.end(), "", depth + 1, "|}")
-            forms.append(_Branch(found.start(), found.span(1), found.end(), end, content))
+        while match := _LIMIT.match(self._text, place):
+            content, end = self.content(match.end(), "", depth + 1, "|}")
+            forms.append(_Branch(match.start(), match.span(1), match.end(), end, content))
             place = end + 1
             if self._text[end : end + 1] == "}":
                 return forms, place
@@ -344,11 +344,11 @@ class _Parser:
         branches: list[_Branch] = []
         if offset := _OFFSET.match(self._text, place):
             place = offset.end()
-        while found := _SELECTOR.match(self._text, place):
-            content, end = self.content(found.end(), counted, depth + 1)
+        while match := _SELECTOR.match(self._text, place):
+            content, end = self.content(match.end(), counted, depth + 1)
             if self._text[end : end + 1] != "}":
                 raise MessageError
-            branches.append(_Branch(found.start(), found.span(1), found.end(), end, content))
+            branches.append(_Branch(match.start(), match.span(1), match.end(), end, content))
             place = end + 1
         close = _CLOSE.match(self._text, place)
         if close is None or not branches:
@@ -497,8 +497,8 @@ def _write_apostrophes(segment: Segment, part: Text) -> Segment:
         marks += "<"
     ends = ("", "'") if is_icu else ()
     ranges: list[Range] = []
-    for found in re.finditer("'", segment.text):
-        place = found.start()
+    for match in re.finditer("'", segment.text):
+        place = match.start()
         follower = firsts.get(place + 1, segment.text[place + 1 : place + 2])
         if any(start <= place < end for start, end in copied):
             continue
@@ -517,8 +517,8 @@ def _find_bars(text: str) -> list[tuple[int, int]]:
     if "|" not in text or "||" in text:
         return []
     # What is copied may have bars of its own
-    free = COPIED[True].sub(lambda found: "x" * len(found[0]), text)
-    bars = [found.span() for found in re.finditer(r"(?<!\s)\s*\|\s*", free)]
+    free = COPIED[True].sub(lambda match: "x" * len(match[0]), text)
+    bars = [match.span() for match in re.finditer(r"(?<!\s)\s*\|\s*", free)]
     if not bars or len(bars) > _MOST_BARS:
         return []
     places = [0, *(place for bar in bars for place in bar), len(free)]
@@ -536,8 +536,8 @@ def _make_plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
     draft.part_words()
-    for found in COPIED[True].finditer(text):
-        raw, (start, end) = found[0], found.span()
+    for match in COPIED[True].finditer(text):
+        raw, (start, end) = match[0], match.span()
         shown = (
             raw[0] if raw in ("%%", "&&") else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
         )
@@ -547,8 +547,8 @@ def _make_plain_text(segment: Segment) -> Text:
             is_letter = is_in_word and shown not in "<>&"
             draft.show(start, end, shown, None if is_letter else (Segment(raw),))
     if _NUMBERED.search(text):
-        for found in re.finditer("''", text):
-            draft.show(*found.span(), "'", None)
+        for match in re.finditer("''", text):
+            draft.show(*match.span(), "'", None)
     draft.show_values()
     accelerator = ""
     for mark, pattern in _ACCELERATORS.items():
@@ -618,18 +618,18 @@ class _Draft:
     def show_values(self) -> None:
         """Shows numbers for placeholders; those that nothing but marks divides have one."""
         text, values = self._segment.text, list[list[int]]()
-        for found in COPIED[True].finditer(text):
+        for match in COPIED[True].finditer(text):
             # As in [b]bold[/b]
-            is_tag = found[0][0] == "[" and f"[/{found[0][1:]}" in text
-            is_value = found[0][0] == "`" or (
-                found.lastgroup and not is_tag and not _STATEMENT.match(found[0])
+            is_tag = match[0][0] == "[" and f"[/{match[0][1:]}" in text
+            is_value = match[0][0] == "`" or (
+                match.lastgroup and not is_tag and not _STATEMENT.match(match[0])
             )
             if not is_value:
                 continue
-            if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
-                values[-1][1] = found.end()
+            if values and _JOINT.fullmatch(text, values[-1][1], match.start()):
+                values[-1][1] = match.end()
             else:
-                values.append([*found.span()])
+                values.append([*match.span()])
         for start, end in values:
             self.show_number(start, end, (Segment(text[start:end]),))
 
@@ -701,8 +701,8 @@ def _write_placeholders(part: Text, segment: Segment) -> str:
     """Writes the placeholders of a text into it, and a sign for other syntax."""
     ranges = []
     for span in sorted(list_stand_ins(segment), key=lambda span: span.start):
-        first, *others = part.inserts[int(span.opening[1:])]
-        if others or isinstance(first, Text):
+        first, *later_parts = part.inserts[int(span.opening[1:])]
+        if later_parts or isinstance(first, Text):
             first = Segment("\ufffc")
         ranges.append(Range(span.start, span.end, first))
     return replace_ranges(replace(segment, spans=()), ranges).text

@@ -53,8 +53,8 @@ def package_parts(archive: Archive) -> list[Part]:
     by_name: dict[str, str] = {}
     by_ending: dict[str, str] = {}
     for element in types.root.walk():
-        said = types.attribute(element, "ContentType") or ""
-        content_type = said.partition(";")[0].strip().casefold()
+        declared = types.attribute(element, "ContentType") or ""
+        content_type = declared.partition(";")[0].strip().casefold()
         if element.name == "Override":
             by_name[_comparable(types.attribute(element, "PartName") or "")] = content_type
         elif element.name == "Default":
@@ -68,9 +68,9 @@ def package_parts(archive: Archive) -> list[Part]:
     }
     relations: dict[str, list[str]] = {}
     for comparable, name in names.items():
-        if found := _RELATIONS.fullmatch(comparable):
-            folder = found[1] or ""
-            is_of_chart = "chart" in typed.get(folder + found[2], "")
+        if match := _RELATIONS.fullmatch(comparable):
+            folder = match[1] or ""
+            is_of_chart = "chart" in typed.get(folder + match[2], "")
             for kind, target in _relations(_parsed(archive, name), folder):
                 # The workbook behind a chart is no text of the document
                 if not (kind == "package" and is_of_chart):

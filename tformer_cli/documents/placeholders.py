@@ -356,7 +356,7 @@ _MARKS = ("{", "}", "%", "~", "$")
 def placeholders_differ(source: str, translation: str, *, is_message: bool) -> bool:
     """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
     ours, theirs = (_placeholders(text, is_message=is_message) for text in (source, translation))
-    known, new = Counter(ours.found), Counter(theirs.found)
+    known, new = Counter(ours.placeholders), Counter(theirs.placeholders)
     if not (known or is_message):
         return False
     if any(new[text] != number for text, number in known.items()):
@@ -369,34 +369,34 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
             return True
     if any(ours.rest.count(mark) != theirs.rest.count(mark) for mark in marks):
         return True
-    return _in_order(ours.found) != _in_order(theirs.found)
+    return _in_order(ours.placeholders) != _in_order(theirs.placeholders)
 
 
 def _in_order(placeholders: list[str]) -> list[str]:
     """Lists those that are filled in their order; quotation marks of GCC have some in them."""
-    found: list[str] = []
+    in_order: list[str] = []
     for text in placeholders:
         if text.endswith("%>"):
-            found += _IN_ORDER.findall(text[2:-2])
+            in_order += _IN_ORDER.findall(text[2:-2])
         elif _IN_ORDER.fullmatch(text):
-            found.append(text)
-    return found
+            in_order.append(text)
+    return in_order
 
 
 class _Placeholders(NamedTuple):
-    found: list[str]
+    placeholders: list[str]
     rest: str
     """The text without them."""
 
 
 def _placeholders(text: str, *, is_message: bool) -> _Placeholders:
-    found: list[str] = []
+    placeholders: list[str] = []
 
     def take(match: re.Match[str]) -> str:
         if not match.lastgroup:
             return match[0]
-        found.append(match[0])
+        placeholders.append(match[0])
         return " "
 
     rest = COPIED[is_message].sub(take, text)
-    return _Placeholders(found, rest)
+    return _Placeholders(placeholders, rest)

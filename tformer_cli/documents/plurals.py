@@ -117,11 +117,11 @@ def plural_samples(language: str, *, is_ordinal: bool) -> dict[str, tuple[str, .
 
 
 def _numbers(ranges: list[str]) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for part in ranges:
         first, _, last = part.partition("-")
-        found += map(str, range(int(first), int(last) + 1)) if last else [first]
-    return found
+        numbers += map(str, range(int(first), int(last) + 1)) if last else [first]
+    return numbers
 
 
 def sample_number(

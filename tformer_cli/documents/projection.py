@@ -55,17 +55,17 @@ class Projection:
 
 def words_of(text: str, cuts: Sequence[int] = (), whole: Sequence[Range] = ()) -> list[Range]:
     """Finds words and marks; words end at `cuts` too, and what is `whole` is one word."""
-    kept = sorted(one for one in whole if one[0] < one[1])
+    kept = sorted(word for word in whole if word[0] < word[1])
     edges = sorted(set(cuts))
-    found: list[Range] = []
+    words: list[Range] = []
     place = 0
     for start, end in [*kept, (len(text), len(text))]:
         for match in _WORD.finditer(text, place, start):
-            found += pairwise([match.start(), *_between(edges, *match.span()), match.end()])
+            words += pairwise([match.start(), *_between(edges, *match.span()), match.end()])
         if start < end:
-            found.append((start, end))
+            words.append((start, end))
         place = end
-    return found
+    return words
 
 
 def _between(places: Sequence[int], start: int, end: int) -> Sequence[int]:
@@ -77,20 +77,20 @@ def with_all_copied(spans: Sequence[Span], copied: Sequence[Span]) -> list[Span]
     """Adds protected spans, in order and apart, as `with_copied` adds one; a long line has many."""
     around = sorted((s.start, s.end) for s in spans if s.behavior in ("once", "repeat"))
     # Where the first span stands that begins behind a place
-    starts = list(accumulate((one.start for one in spans), max))
-    found: list[Span] = []
+    starts = list(accumulate((span.start for span in spans), max))
+    placed: list[Span] = []
     ends: list[int] = []
     n_open = done = 0
-    for one in copied:
-        while n_open < len(around) and around[n_open][0] <= one.start:
+    for span in copied:
+        while n_open < len(around) and around[n_open][0] <= span.start:
             heappush(ends, around[n_open][1])
             n_open += 1
-        while ends and ends[0] < one.end:
+        while ends and ends[0] < span.end:
             heappop(ends)
-        index = bisect_left(starts, one.end)
-        found += [*spans[done:index], replace(one, depth=len(ends))]
+        index = bisect_left(starts, span.end)
+        placed += [*spans[done:index], replace(span, depth=len(ends))]
         done = index
-    return [*found, *spans[done:]]
+    return [*placed, *spans[done:]]
 
 
 def project(
@@ -113,7 +113,7 @@ def project(
     whole = {fixed[n]: (source.spans[n].start, source.spans[n].end) for n in fixed}
     aligned = _aligned(source.text, ours, text, theirs, links, whole)
     # Where others are to be replaced, none may go around what is copied: it would be lost
-    copied_words = {t for t, one in enumerate(theirs) if one in whole and not takes_free}
+    copied_words = {t for t, word in enumerate(theirs) if word in whole and not takes_free}
     work = _Work(source, text, ours, theirs, aligned, takes_free, copied_words)
     parents: list[int] = []
     for number, span in enumerate(source.spans):
@@ -125,7 +125,7 @@ def project(
     # Words that are copied are never cut: a span has all of one or nothing
     copied = [
         replace(source.spans[number], start=start, end=end)
-        for number, (start, end) in sorted(fixed.items(), key=lambda one: one[1])
+        for number, (start, end) in sorted(fixed.items(), key=lambda item: item[1])
     ]
     return Projection(tuple(with_all_copied(work.spans, copied)), work.n_guessed)
 
@@ -141,19 +141,21 @@ def _cuts_of_names(ours: str, theirs: str, cuts: set[int]) -> list[int]:
     if not cut:
         return []
     before, after = _places_of_words(ours), _places_of_words(theirs)
-    found = []
+    inner_places = []
     for match, inner in cut:
-        places, others = before[match[0]], after.get(match[0], ())
-        if len(places) == len(others):
-            found += [others[bisect_left(places, match.start())] + one for one in inner]
-    return found
+        places, other_places = before[match[0]], after.get(match[0], ())
+        if len(places) == len(other_places):
+            inner_places += [
+                other_places[bisect_left(places, match.start())] + place for place in inner
+            ]
+    return inner_places
 
 
 def _places_of_words(text: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    places: dict[str, list[int]] = defaultdict(list)
     for match in _WORD.finditer(text):
-        found[match[0]].append(match.start())
-    return found
+        places[match[0]].append(match.start())
+    return places
 
 
 def _aligned(
@@ -166,9 +168,9 @@ def _aligned(
 ) -> list[int | None]:
     """Finds the source word of each word of a translation."""
     by_place = sorted(links)
-    starts = [one.target[0] for one in by_place]
-    longest = max((one.target[1] - one.target[0] for one in links), default=0)
-    found: list[int | None] = []
+    starts = [link.target[0] for link in by_place]
+    longest = max((link.target[1] - link.target[0] for link in links), default=0)
+    sources: list[int | None] = []
     for start, end in theirs:
         votes: Counter[int] = Counter()
         # A link that begins earlier than this ends before the word
@@ -180,33 +182,33 @@ def _aligned(
             common = min(end, link.target[1]) - max(start, link.target[0])
             if common > 0 and (own := _most_common(link.source, ours)) is not None:
                 votes[own] += common
-        found.append(votes.most_common(1)[0][0] if votes else None)
+        sources.append(votes.most_common(1)[0][0] if votes else None)
     same = _unchanged(ours_text, ours, theirs_text, theirs)
-    numbers = {one: number for number, one in enumerate(ours)}
+    numbers = {word: number for number, word in enumerate(ours)}
     same += [
-        (numbers[whole[one]], place)
-        for place, one in enumerate(theirs)
-        if whole.get(one) in numbers
+        (numbers[whole[word]], place)
+        for place, word in enumerate(theirs)
+        if whole.get(word) in numbers
     ]
     # A name that translates itself, and what is copied, has no article or preposition, whatever
     # was attended to there
     names = {
         n for n, place in same if ours_text[slice(*ours[n])].isalnum() or theirs[place] in whole
     }
-    found = [None if number in names else number for number in found]
+    sources = [None if number in names else number for number in sources]
     for number, place in same:
-        found[place] = number
-    return found
+        sources[place] = number
+    return sources
 
 
-def _most_common(one: Range, words: Sequence[Range]) -> int | None:
+def _most_common(span: Range, words: Sequence[Range]) -> int | None:
     """Finds the word that has most characters of a range."""
     best, most = None, 0
-    for number in range(max(0, bisect_right(words, (one[0], one[0])) - 1), len(words)):
+    for number in range(max(0, bisect_right(words, (span[0], span[0])) - 1), len(words)):
         start, end = words[number]
-        if start >= one[1]:
+        if start >= span[1]:
             break
-        common = min(end, one[1]) - max(start, one[0])
+        common = min(end, span[1]) - max(start, span[0])
         if common > most:
             best, most = number, common
     return best
@@ -220,14 +222,14 @@ def _unchanged(
     for text, words, by_word in ((ours_text, ours, places[0]), (theirs_text, theirs, places[1])):
         for number, (start, end) in enumerate(words):
             by_word[text[start:end].casefold()].append(number)
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for word, numbers in places[0].items():
         other = places[1].get(word, ())
         is_name = len(word) >= _NAME_LETTERS or any(map(str.isdigit, word))
         is_mark = len(numbers) == 1 and not any(map(str.isalnum, word))
         if len(other) == len(numbers) and (is_name or is_mark):
-            found += zip(numbers, other, strict=True)
-    return found
+            pairs += zip(numbers, other, strict=True)
+    return pairs
 
 
 class _Scope:
@@ -258,8 +260,8 @@ class _Scope:
         # Behind all words, or before them, it stays there
         if words[1] >= n_words:
             return self.words[1]
-        found = after if before is None else before
-        return self.words[0] if found is None or words[0] == 0 else found
+        place = after if before is None else before
+        return self.words[0] if place is None or words[0] == 0 else place
 
 
 class _Free:
@@ -331,11 +333,11 @@ class _Work:
         scope = _Scope(words, self.aligned)
         filled = {n: own for n in numbers if (own := self._words[n]) is not None}
         members = {n: scope.members(own) for n, own in filled.items()}
-        owners = {t: n for n, some in members.items() for t in some}
+        owners = {t: n for n, words in members.items() for t in words}
         runs: dict[int, list[Range]] = {}
         for n in filled:
             runs[n] = self._runs(n, members[n], owners, words, parent)
-        taken = {t for some in runs.values() for start, end in some for t in range(start, end)}
+        taken = {t for ranges in runs.values() for start, end in ranges for t in range(start, end)}
         left = [t for t in range(*words) if t not in taken and not self._is_mark(t)]
         free = _Free(words, taken, left if self.takes_free else [])
         for n, own in filled.items():
@@ -350,13 +352,13 @@ class _Work:
                     place = free.edge(place)
                     runs[n] = [(place, place)]
         placed = [(*self._characters(run, words), n, run) for n in runs for run in runs[n]]
-        solid = _Solid([one for some in runs.values() for one in some])
+        solid = _Solid([run for ranges in runs.values() for run in ranges])
         for n in numbers:
             if n not in filled:
                 place = self._void(n, scope, solid, parent)
                 placed.append((place, place, n, (0, 0)))
         # Of those in one place, the ones without text are written first
-        for start, end, n, run in sorted(placed, key=lambda one: (one[0], one[0] < one[1], one[2])):
+        for start, end, n, run in sorted(placed, key=lambda row: (row[0], row[0] < row[1], row[2])):
             self.spans.append(replace(self.source.spans[n], start=start, end=end, depth=depth))
             if run[0] < run[1]:
                 self.place(n, run, depth + 1)
@@ -372,16 +374,16 @@ class _Work:
     @cached_property
     def _words(self) -> list[Range | None]:
         """The source words of each span; None: it has none."""
-        starts, ends = [one[0] for one in self.ours], self._ends
-        found = (
-            (bisect_right(ends, one.start), bisect_left(starts, one.end))
-            for one in self.source.spans
+        starts, ends = [word[0] for word in self.ours], self._ends
+        ranges = (
+            (bisect_right(ends, span.start), bisect_left(starts, span.end))
+            for span in self.source.spans
         )
-        return [(first, last) if first < last else None for first, last in found]
+        return [(first, last) if first < last else None for first, last in ranges]
 
     @cached_property
     def _ends(self) -> list[int]:
-        return [one[1] for one in self.ours]
+        return [word[1] for word in self.ours]
 
     def _runs(
         self,
@@ -442,8 +444,8 @@ class _Work:
         else:
             own = number - 1 if is_attached else number
             word = scope.between((number, number), len(self.ours))
-            if found := scope.where.get(own):
-                word = found[-1] + 1 if is_attached else found[0]
+            if attached := scope.where.get(own):
+                word = attached[-1] + 1 if is_attached else attached[0]
         word = solid.outside(word, is_behind=is_attached)
         if start < word and (is_attached or word == end):
             return self.theirs[word - 1][1]

@@ -42,9 +42,9 @@ def protected(segment: Segment) -> Segment:
 def _found(segment: Segment) -> Iterator[Range]:
     """Finds texts that are neither copied already nor cut by markup."""
     spans = segment.spans
-    kept = sorted((one.start, one.end) for one in spans if one.behavior == "protected")
+    kept = sorted((span.start, span.end) for span in spans if span.behavior == "protected")
     reached = [0, *accumulate((end for _, end in kept), max)]
-    edges = sorted({place for one in spans for place in (one.start, one.end)})
+    edges = sorted({place for span in spans for place in (span.start, span.end)})
     for match in COPIED[segment.is_message].finditer(segment.text):
         start, end = match.span()
         is_copied = start < reached[bisect_left(kept, (end,))]
@@ -74,23 +74,23 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     }
     if not wanted:
         return Restored(text, links, {}, 0)
-    found = _copied(source, wanted, text, links)
-    missing = wanted.keys() - found.keys()
+    ranges = _copied(source, wanted, text, links)
+    missing = wanted.keys() - ranges.keys()
     if not missing:
-        return Restored(text, links, found, 0)
+        return Restored(text, links, ranges, 0)
     # The places of what was written instead are those of a link's words
     order = {number: place for place, number in enumerate(wanted)}
     flat = replace(
         source, spans=tuple(replace(source.spans[n], opening=str(n), depth=0) for n in order)
     )
-    fixed = {order[n]: place for n, place in found.items()}
+    fixed = {order[n]: place for n, place in ranges.items()}
     places = project(flat, text, links, fixed, takes_free=False).spans
-    edits = _Edits(text, links, found)
+    edits = _Edits(text, links, ranges)
     for span in reversed(places):
         if (number := int(span.opening)) in missing:
             edits.put(source, number, span.start, span.end)
     edits.apply()
-    return Restored(edits.text, edits.links, edits.found, len(missing))
+    return Restored(edits.text, edits.links, edits.ranges, len(missing))
 
 
 class _Edits:
@@ -99,8 +99,8 @@ class _Edits:
     A long line has thousands; each by itself would move all that stands behind it.
     """
 
-    def __init__(self, text: str, links: Sequence[Link], found: Mapping[int, Range]) -> None:
-        self.text, self.links, self.found = text, links, dict(found)
+    def __init__(self, text: str, links: Sequence[Link], ranges: Mapping[int, Range]) -> None:
+        self.text, self.links, self.ranges = text, links, dict(ranges)
         self._edits: list[tuple[Range, str, int, Range]] = []
 
     def put(self, source: Segment, number: int, start: int, end: int) -> None:
@@ -130,14 +130,14 @@ class _Edits:
     def _elided(self, start: int) -> int | None:
         """Finds the end of a word behind an apostrophe."""
         first = self._first
-        found = _ELIDED.match(self.text, start, first)
-        if self._edits and (first <= start + 1 or (found and found.end() == first)):
+        match = _ELIDED.match(self.text, start, first)
+        if self._edits and (first <= start + 1 or (match and match.end() == first)):
             # The word may go on in what was put behind it
             joined = _ELIDED.match(self.text[start:first] + self._edits[-1][1])
             if joined and joined.end() > first - start:
                 self.apply()
-                found = _ELIDED.match(self.text, start)
-        return found and found.end()
+                match = _ELIDED.match(self.text, start)
+        return match and match.end()
 
     def apply(self) -> None:
         """Makes the edits, and moves what stands behind each."""
@@ -152,15 +152,15 @@ class _Edits:
             if number == len(edits) or b <= starts[number]:
                 more = moved[number]
                 links.append(Link((a + more, b + more), source))
-        for n, (a, b) in self.found.items():
+        for n, (a, b) in self.ranges.items():
             more = moved[bisect_right(ends, a)]
-            self.found[n] = (a + more, b + more)
+            self.ranges[n] = (a + more, b + more)
         pieces: list[str] = []
         place = 0
         for ((start, end), copied, number, inner), more in zip(edits, moved[:-1], strict=True):
             pieces += [self.text[place:start], copied]
             place = end
-            self.found[number] = (inner[0] + start + more, inner[1] + start + more)
+            self.ranges[number] = (inner[0] + start + more, inner[1] + start + more)
         self.text = "".join([*pieces, self.text[place:]])
         self.links, self._edits = links, []
 
@@ -169,14 +169,14 @@ def _copied(
     source: Segment, wanted: Mapping[int, str], text: str, links: Sequence[Link]
 ) -> dict[int, Range]:
     """Finds the protected spans that a translation has, each once; numbers in any notation."""
-    found: dict[int, Range] = {}
+    ranges: dict[int, Range] = {}
     taken: list[Range] = []
     numbers: dict[tuple[str, int], list[Range]] | None = None
     places: dict[str, Iterator[Range]] = {}
     firsts: dict[str, list[Range]] = {}
     due: _Due | None = None
     # A short one may be a part of a long one
-    for number, copied in sorted(wanted.items(), key=lambda one: (-len(one[1]), one[0])):
+    for number, copied in sorted(wanted.items(), key=lambda item: (-len(item[1]), item[0])):
         if copied not in places:
             found_first = next(whole := _whole(copied, text), None)
             if found_first is not None:
@@ -193,7 +193,7 @@ def _copied(
         if span.opening and copied.isdecimal():
             # Letters may stand at it, as they do in the text
             alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
-            candidates = chain((one.span() for one in alone), candidates)
+            candidates = chain((match.span() for match in alone), candidates)
         elif span.opening:
             # What has markup or stands for syntax may also be written as a word or mark of its own
             if copied not in firsts:
@@ -204,10 +204,10 @@ def _copied(
         for start, end in candidates:
             index = bisect_left(taken, (end,))
             if index == 0 or taken[index - 1][1] <= start:
-                found[number] = (start, end)
+                ranges[number] = (start, end)
                 insort(taken, (start, end))
                 break
-    return found
+    return ranges
 
 
 class _Due:
@@ -232,10 +232,10 @@ class _Due:
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:
     """Finds the places of numbers, by their notation."""
-    found: dict[tuple[str, int], list[Range]] = defaultdict(list)
+    places: dict[tuple[str, int], list[Range]] = defaultdict(list)
     for match in _ANY_NUMBER.finditer(text):
-        found[_notation(match[0])].append(match.span())
-    return found
+        places[_notation(match[0])].append(match.span())
+    return places
 
 
 def _notation(number: str) -> tuple[str, int]:

@@ -62,10 +62,10 @@ class Segment:
 def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
     """Adds a protected span, within those that have all of its text; no span may have a part."""
     start, end = copied.start, copied.end
-    index = next((n for n, one in enumerate(spans) if one.start >= end), len(spans))
+    index = next((n for n, span in enumerate(spans) if span.start >= end), len(spans))
     depth = sum(
-        one.start <= start and end <= one.end and one.behavior in ("once", "repeat")
-        for one in spans
+        span.start <= start and end <= span.end and span.behavior in ("once", "repeat")
+        for span in spans
     )
     return [*spans[:index], replace(copied, depth=depth), *spans[index:]]
 
@@ -350,7 +350,7 @@ def add_message(
     builder.is_message = True
     place = 0
     # "%<city>s" has no tag
-    taken = [found.span() for found in COPIED[True].finditer(text) if found.lastgroup]
+    taken = [match.span() for match in COPIED[True].finditer(text) if match.lastgroup]
     ends = [end for _, end in taken]
     # A placeholder may stand in a tag, too
     tags = [
@@ -399,10 +399,10 @@ class _Blanks:
         self._lengths: list[int] = []
         self._before: list[int] = []
         n_removed = 0
-        for found in _JOINED.finditer(text) if len(self.joined) < len(text) else ():
+        for match in _JOINED.finditer(text) if len(self.joined) < len(text) else ():
             # The first character of a run stays, as a space
-            if length := len(found[0]) - 1:
-                self._starts.append(found.start() + 1)
+            if length := len(match[0]) - 1:
+                self._starts.append(match.start() + 1)
                 self._lengths.append(length)
                 self._before.append(n_removed)
                 n_removed += length
@@ -443,8 +443,8 @@ def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
 def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
     """Writes text and markup of a segment, without the blanks around it."""
     return "".join(
-        escape(one) if isinstance(one, str) else one[0].closing if one[1] else one[0].opening
-        for one in walked(segment)
+        escape(item) if isinstance(item, str) else item[0].closing if item[1] else item[0].opening
+        for item in walked(segment)
     )
 
 
@@ -459,10 +459,10 @@ class Slot:
     """Writes characters of text as the format has to."""
 
     def written(self, translated: Segment | None) -> str:
-        one = self.segment
-        if translated is None or (translated.text, translated.spans) == (one.text, one.spans):
+        own = self.segment
+        if translated is None or (translated.text, translated.spans) == (own.text, own.spans):
             return self.raw
-        blanks = self.escape(one.before), self.escape(one.after)
+        blanks = self.escape(own.before), self.escape(own.after)
         return rendered(translated, self.escape).join(blanks)
 
 
@@ -517,11 +517,13 @@ class TextDocument:
 
     @property
     def segments(self) -> list[Segment]:
-        return [one.segment for one in self._parts if isinstance(one, Slot)]
+        return [part.segment for part in self._parts if isinstance(part, Slot)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        given = iter(translated)
-        texts = [one.written(next(given)) if isinstance(one, Slot) else one for one in self._parts]
+        segments = iter(translated)
+        texts = [
+            part.written(next(segments)) if isinstance(part, Slot) else part for part in self._parts
+        ]
         is_translated = any(segment is not None for segment in translated)
         whole = self._relabel("".join(texts)) if is_translated else "".join(texts)
         return self._encoding.written(whole)

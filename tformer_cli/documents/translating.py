@@ -79,7 +79,7 @@ _MARKUP = re.compile(rb"<[^<>]*>")
 
 def may_have_text(data: bytes) -> bool:
     """Returns whether a document has a letter or digit that is not in a tag."""
-    return any(one > 0x7F or chr(one).isalnum() for one in _MARKUP.sub(b"", data))
+    return any(byte > 0x7F or chr(byte).isalnum() for byte in _MARKUP.sub(b"", data))
 
 
 @dataclass
@@ -104,11 +104,11 @@ class Summary:
 
     def doubt_lines(self, output_format: OutputFormat) -> Iterator[str]:
         """Writes the segments, the most doubtful first, as lines of TSV or JSONL."""
-        for one in sorted(self.doubts, key=lambda one: -one["doubt"]):
+        for row in sorted(self.doubts, key=lambda row: -row["doubt"]):
             if output_format == "jsonl":
-                yield json.dumps(one, ensure_ascii=False)
+                yield json.dumps(row, ensure_ascii=False)
                 continue
-            doubt, *cells, words = one.values()
+            doubt, *cells, words = row.values()
             texts = (str(cell).translate(TSV_ENDS) for cell in cells)
             yield "\t".join((f"{doubt:.4f}", *texts, " ".join(words)))
 
@@ -126,15 +126,17 @@ class Summary:
 
     def warning(self, *, has_text: bool = True) -> str:
         """Says in a line what should have been translated and was not; empty: nothing."""
-        found = Counter({one: n for one, n in self.kept.items() if not one.endswith(NO_WORDS)})
-        found += self.skipped
+        kept = Counter(
+            {reason: n for reason, n in self.kept.items() if not reason.endswith(NO_WORDS)}
+        )
+        kept += self.skipped
         if not self.n_segments and has_text:
             what = "no text to translate was found, and it is written as it was"
-        elif found:
-            what = f"{count_of(found.total(), 'part')} of its text left as in the source"
+        elif kept:
+            what = f"{count_of(kept.total(), 'part')} of its text left as in the source"
         else:
             return ""
-        reasons = ", ".join(f"{reason} ({n:,})" for reason, n in found.most_common())
+        reasons = ", ".join(f"{reason} ({n:,})" for reason, n in kept.most_common())
         return f"{what}: {reasons}" if reasons else what
 
     def as_json(self) -> dict[str, Any]:
@@ -168,11 +170,11 @@ def translating(
     """
     messages = [_plan_message(segment, languages, protects=protects) for segment in segments]
     parts = [text for message in messages for text in list_texts(message.frame)]
-    made = iter((yield from _translate_parts(parts, protects=protects)))
+    written_parts = iter((yield from _translate_parts(parts, protects=protects)))
     summary = Summary(n_segments=len(segments))
     written: list[Segment | None] = []
     for number, (segment, message) in enumerate(zip(segments, messages, strict=True)):
-        own = list(islice(made, sum(1 for _ in list_texts(message.frame))))
+        own = list(islice(written_parts, sum(1 for _ in list_texts(message.frame))))
         written.append(_write_segment(number, segment, message, own, summary))
     return Translated(written, summary)
 
@@ -251,44 +253,53 @@ def _translate_parts(
     texts: Sequence[Text], *, protects: bool
 ) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
     """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
-    given = [protected(text.segment) if protects else text.segment for text in texts]
-    chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
+    segments = [protected(text.segment) if protects else text.segment for text in texts]
+    chosen = {
+        n: segment
+        for n, segment in enumerate(segments)
+        if any(is_text for _, is_text in _pieces(segment))
+    }
     lines: dict[str, Request] = {}
-    for one in chosen.values():
-        needs_links = any(0 < p < len(one.text) for s in one.spans for p in (s.start, s.end))
-        for line, copied in _lines(one):
-            if _has_words(line) and not (one.is_message and protects and is_code(line)):
-                asked = needs_links or (line in lines and lines[line].needs_links)
-                lines[line] = Request(line, asked, copied)
+    for segment in chosen.values():
+        needs_links = any(
+            0 < p < len(segment.text) for s in segment.spans for p in (s.start, s.end)
+        )
+        for line, copied in _lines(segment):
+            if _has_words(line) and not (segment.is_message and protects and is_code(line)):
+                has_links = needs_links or (line in lines and lines[line].needs_links)
+                lines[line] = Request(line, has_links, copied)
     answers = yield list(lines.values())
     by_line = dict(zip(lines, answers, strict=True))
-    joined = {n: _joined(one, by_line) for n, one in chosen.items()}
-    cut = {n: _pieces(chosen[n]) for n, one in joined.items() if one.links is None}
+    joined = {n: _joined(segment, by_line) for n, segment in chosen.items()}
+    cut = {n: _pieces(chosen[n]) for n, answer in joined.items() if answer.links is None}
     pieces = dict.fromkeys(
-        text.strip() for some in cut.values() for text, is_text in some if is_text
+        text.strip()
+        for segment_pieces in cut.values()
+        for text, is_text in segment_pieces
+        if is_text
     )
-    answers = (yield [Request(one, is_piece=True) for one in pieces]) if pieces else ()
+    answers = (yield [Request(piece, is_piece=True) for piece in pieces]) if pieces else ()
     by_piece = dict(zip(pieces, answers, strict=True))
-    made: list[_Part | None] = [None] * len(texts)
-    for n, one in chosen.items():
+    written: list[_Part | None] = [None] * len(texts)
+    for n, segment in chosen.items():
         if n in cut:
-            translation, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
+            translation, doubts = _in_pieces(segment, cut[n], by_piece), Counter[str]()
             # Its translation as a whole was thrown away
             parts = [by_piece[text.strip()] for text, is_text in cut[n] if is_text]
         else:
-            translation, doubts = _placed(one, joined[n])
+            translation, doubts = _placed(segment, joined[n])
             parts = [joined[n]]
-        if protects and syntax_differs(texts[n], one, translation):
+        if protects and syntax_differs(texts[n], segment, translation):
             doubts["placeholders"] = 1
         counts = Counter(dict.fromkeys(joined[n].flags, 1)) + doubts
-        made[n] = _Part(one, translation, counts, parts)
-    return made
+        written[n] = _Part(segment, translation, counts, parts)
+    return written
 
 
 def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ...]]:
     """Returns the doubt of what is wrong if any of its parts is, and the words of all."""
-    words = tuple(word for one in parts for word in one.doubtful_words)
-    return max((one.doubt for one in parts if one.doubt is not None), default=None), words
+    words = tuple(word for part in parts for word in part.doubtful_words)
+    return max((part.doubt for part in parts if part.doubt is not None), default=None), words
 
 
 def _split_lines(segment: Segment) -> list[str]:
@@ -315,20 +326,20 @@ def _split_lines(segment: Segment) -> list[str]:
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
-    copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
+    copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
     place = done = 0
     lines = _split_lines(segment)
     for line, behind in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
-        found: list[Range] = []
+        ranges: list[Range] = []
         for a, b in copied[done:]:
             if a >= end:
                 break
-            found.append((max(a - start, 0), min(b, end) - start))
+            ranges.append((max(a - start, 0), min(b, end) - start))
             # What goes on in the next line is in that, too
             done += b <= end
-        yield line.strip(), tuple(one for one in found if one[0] < one[1])
+        yield line.strip(), tuple(part for part in ranges if part[0] < part[1])
         place += len(line) + len(behind)
 
 
@@ -340,7 +351,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     """Joins the translations of a segment's lines as the lines were."""
     text, links = "", []
     flags: dict[str, None] = {}
-    is_linked, place, asked = True, 0, list[Answer]()
+    is_linked, place, answers = True, 0, list[Answer]()
     lines = _split_lines(segment)
     for before, line in zip(["", *lines[1::2]], lines[::2], strict=True):
         place += len(before)
@@ -359,18 +370,18 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
             )
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
-        asked.append(answer)
+        answers.append(answer)
         place += len(line)
     known = links if is_linked or not segment.spans else None
-    return Answer(text, known, tuple(flags), *_most_doubtful(asked))
+    return Answer(text, known, tuple(flags), *_most_doubtful(answers))
 
 
 def _placed(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
     """Puts markup and what is copied into a translation."""
-    made = restored(segment, answer.text, answer.links or ())
-    found = project(segment, made.text, made.links, made.fixed)
-    counts = Counter(guessed=found.n_guessed, restored=made.n_restored)
-    return replace(segment, text=made.text, spans=found.spans), counts
+    with_copies = restored(segment, answer.text, answer.links or ())
+    projection = project(segment, with_copies.text, with_copies.links, with_copies.fixed)
+    counts = Counter(guessed=projection.n_guessed, restored=with_copies.n_restored)
+    return replace(segment, text=with_copies.text, spans=projection.spans), counts
 
 
 def _pieces(segment: Segment) -> list[tuple[str, bool]]:

@@ -131,15 +131,15 @@ class Source:
     def value_place(self, element: Element, name: str) -> tuple[int, int] | None:
         """Finds the start and end of an attribute's value."""
         # From one attribute to the next, or the text of one might be taken for another
-        for found in _ATTRIBUTE.finditer(self.text, element.start, element.inner):
-            if found[1] == name:
-                return found.start(2) + 1, found.end(2) - 1
+        for match in _ATTRIBUTE.finditer(self.text, element.start, element.inner):
+            if match[1] == name:
+                return match.start(2) + 1, match.end(2) - 1
         return None
 
     def content(self, element: Element) -> str:
         """Joins the characters in an element, those of elements in it included."""
         raw = _TOKEN.sub(
-            lambda found: found[0] if found[0][:3] == "<![" else "", self.inside(element)
+            lambda match: match[0] if match[0][:3] == "<![" else "", self.inside(element)
         )
         return decoded_text(raw)
 
@@ -205,8 +205,8 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
         return numbers[raw]
 
     around = [tree.add(number_of(""), 0, 0)]
-    for found in _TOKEN.finditer(text):
-        start, inner = found.span()
+    for match in _TOKEN.finditer(text):
+        start, inner = match.span()
         second = text[start + 1]
         if second in "!?":
             tree.add(number_of("#cdata" if text.startswith("<![", start) else "#"), start, inner)
@@ -228,16 +228,17 @@ def decoded_text(raw: str) -> str:
     if "&" not in raw and "<" not in raw:
         return raw
 
-    def decode(found: re.Match[str]) -> str:
-        if found[3]:
-            return html5.get(found[3] + ";", found[0])
-        number = int(found[1]) if found[1] else int(found[2], 16)
+    def decode(match: re.Match[str]) -> str:
+        if match[3]:
+            return html5.get(match[3] + ";", match[0])
+        number = int(match[1]) if match[1] else int(match[2], 16)
         # Subtitles, which nobody has checked, may have a number that no character has
-        return chr(number) if number <= sys.maxunicode else found[0]
+        return chr(number) if number <= sys.maxunicode else match[0]
 
     pieces = re.split(r"(<!\[CDATA\[.*?\]\]>)", raw, flags=re.DOTALL)
     return "".join(
-        one[9:-3] if one.startswith("<![CDATA[") else _REFERENCE.sub(decode, one) for one in pieces
+        piece[9:-3] if piece.startswith("<![CDATA[") else _REFERENCE.sub(decode, piece)
+        for piece in pieces
     )
 
 
@@ -250,13 +251,13 @@ def escape_like(raw: str) -> Callable[[str], str]:
     if "&" not in raw:  # a function for each of many paragraphs would take more than their text
         return _escape_plain
     written = {"&": "&amp;", "<": "&lt;"}
-    for found in _REFERENCE.finditer(raw):
-        character = decoded_text(found[0])
+    for match in _REFERENCE.finditer(raw):
+        character = decoded_text(match[0])
         if len(character) == 1 and not character.isalnum() and character != " ":
-            written[character] = found[0]
+            written[character] = match[0]
     written["]]>"] = "]]&gt;"
     pattern = re.compile("|".join(map(re.escape, sorted(written, key=len, reverse=True))))
-    return lambda text: pattern.sub(lambda found: written[found[0]], text)
+    return lambda text: pattern.sub(lambda match: written[match[0]], text)
 
 
 Level = Literal["paragraph", "run", "inside"]
@@ -362,7 +363,7 @@ def build_unit(
         start=start,
         end=end,
         segment=builder.build(),
-        escape=escape_like("".join(one.raw for one in pieces if one.kind == "text")),
+        escape=escape_like("".join(piece.raw for piece in pieces if piece.kind == "text")),
         lead=tuple(pieces[:first]) if region else (),
         tail=tuple(pieces[last:]) if region else (),
         pieces=known or _NO_PIECES,
@@ -391,14 +392,14 @@ def _is_void(piece: Piece) -> bool:
 
 def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
     """Finds the piece that closes each one that opens."""
-    found: dict[int, int] = {}
+    closings: dict[int, int] = {}
     opened: list[int] = []
     for number, piece in enumerate(pieces):
         if piece.kind == "open":
             opened.append(number)
         elif piece.kind == "close" and opened:
-            found[opened.pop()] = number
-    return found
+            closings[opened.pop()] = number
+    return closings
 
 
 def counted(pieces: Iterator[Piece]) -> list[Piece]:
@@ -416,7 +417,7 @@ def pair(pieces: list[Piece]) -> list[Piece]:
     As voids they would be placed one by one, perhaps the end before the start. A pair that crosses
     an element, or another pair, stays two voids, and so does one that has no text in it.
     """
-    made = list(pieces)
+    new_pieces = list(pieces)
     opened: list[tuple[str, int, int]] = []
     """Keys, empty for elements; their numbers, and the texts before them."""
     places: dict[str, list[int]] = defaultdict(list)
@@ -437,10 +438,10 @@ def pair(pieces: list[Piece]) -> list[Piece]:
                 places[inner].pop()
             del opened[place:]
             if key and n_texts > n_before:
-                made[start] = replace(made[start], kind="open")
-                made[number] = replace(piece, kind="close")
+                new_pieces[start] = replace(new_pieces[start], kind="open")
+                new_pieces[number] = replace(piece, kind="close")
         n_texts += not is_blank(piece.text)
-    return made
+    return new_pieces
 
 
 class InlineReader:
@@ -519,7 +520,7 @@ def parted(items: Iterator[Item]) -> Iterator[Item]:
 
 def joined(items: Iterator[Item], escape: Callable[[str], str]) -> str:
     """Writes text and markup one behind the other."""
-    return "".join(escape(one) if isinstance(one, str) else one[1] for one in parted(items))
+    return "".join(escape(item) if isinstance(item, str) else item[1] for item in parted(items))
 
 
 class XmlDocument:
@@ -536,24 +537,26 @@ class XmlDocument:
         self._data = data
         self._source = source
         # By start; a unit stands before those in it (a footnote in a sentence)
-        self._regions = sorted(regions, key=lambda one: (one.start, -one.end))
-        self._starts = [one.start for one in self._regions]
+        self._regions = sorted(regions, key=lambda region: (region.start, -region.end))
+        self._starts = [region.start for region in self._regions]
         self._relabel = relabel
-        self._given: list[Segment | None] = []
+        self._translated: list[Segment | None] = []
         self._groups: set[int] = set()
 
     @property
     def segments(self) -> list[Segment]:
-        return [one.segment for one in self._regions if isinstance(one, Unit)]
+        return [region.segment for region in self._regions if isinstance(region, Unit)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        if all(one is None for one in translated):
+        if all(segment is None for segment in translated):
             return self._data
-        given = iter(translated)
-        self._given = [next(given) if isinstance(one, Unit) else None for one in self._regions]
+        segments = iter(translated)
+        self._translated = [
+            next(segments) if isinstance(region, Unit) else None for region in self._regions
+        ]
         self._groups = {
             region.group
-            for region, segment in zip(self._regions, self._given, strict=True)
+            for region, segment in zip(self._regions, self._translated, strict=True)
             if isinstance(region, Unit) and segment is not None
         } - {-1}
         text = self._expanded(0, len(self._source.text), 0)
@@ -576,24 +579,24 @@ class XmlDocument:
         unit = self._regions[number]
         if isinstance(unit, Edit):
             return unit.text
-        given, own = self._given[number], unit.segment
-        if given is None and unit.group in self._groups:
+        new, own = self._translated[number], unit.segment
+        if new is None and unit.group in self._groups:
             return unit.around[0] + unit.copied + unit.around[1]
-        if given is None or (not unit.fills and (given.text, given.spans) == (own.text, own.spans)):
+        if new is None or (not unit.fills and (new.text, new.spans) == (own.text, own.spans)):
             return self._expanded(unit.start, unit.end, number + 1)
-        content = (unit.render or joined)(self._items(number, unit, given), unit.escape)
+        content = (unit.render or joined)(self._items(number, unit, new), unit.escape)
         return unit.around[0] + content + unit.around[1]
 
-    def _items(self, number: int, unit: Unit, given: Segment) -> Iterator[Item]:
+    def _items(self, number: int, unit: Unit, translation: Segment) -> Iterator[Item]:
         left = {raw: list(pieces) for raw, pieces in unit.pieces.items()}
         inner = number + 1
         yield from (self._item(piece, inner) for piece in unit.lead)
         yield unit.segment.before
-        for one in walked(given):
-            if isinstance(one, str):
-                yield one
+        for item in walked(translation):
+            if isinstance(item, str):
+                yield item
                 continue
-            span, is_end = one
+            span, is_end = item
             raw = span.opening.strip()  # blanks may have been joined to it
             pieces = left.get(span.opening) or left.get(raw)
             if is_end:

@@ -55,7 +55,7 @@ def read_xliff(data: bytes, settings: ReadSettings) -> Document:
         labels += reader.label_edits(root, "trgLang", "srcLang")
     else:
         units = [*reader.xliff(root, "trans-unit")]
-        for file in (one for one in root.children if one.name == "file"):
+        for file in (child for child in root.children if child.name == "file"):
             labels += reader.label_edits(file, "target-language", "source-language")
     return reader.document(data, [*units, *labels])
 
@@ -67,7 +67,7 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
             f"{settings.name}: a .tmx file needs to know the language to translate into; name it: "
             "--target-language de"
         )
-    headers = [one for one in root.children if one.name == "header"]
+    headers = [child for child in root.children if child.name == "header"]
     declared = source.attribute(headers[0], "srclang") if headers else None
     reader = _Reader(source, settings)
     units = (reader.tmx(element, declared) for element in root.walk() if element.name == "tu")
@@ -76,14 +76,14 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
 
 def _root(data: bytes, settings: ReadSettings, name: str) -> tuple[Source, Element]:
     source = parsed(data, settings.name, NAMESPACES)
-    root = next(one for one in source.root.children if one.name != "#")
+    root = next(child for child in source.root.children if child.name != "#")
     if root.name != name:
         raise DataError(f"{settings.name}: its root element is {root.name[:40]} and not {name}")
     return source, root
 
 
 def _child(element: Element, name: str) -> Element | None:
-    return next((one for one in element.children if one.name == name), None)
+    return next((child for child in element.children if child.name == name), None)
 
 
 def _is_of(language: str, code: str) -> bool:
@@ -113,18 +113,18 @@ class _Reader:
     ) -> Iterator[Edit]:
         """Tells the target's language where a file does not; refuses a file for another."""
         language = self._settings.target_language
-        told = self._source.attribute(element, attribute)
+        declared = self._source.attribute(element, attribute)
         own = self._source.attribute(element, source_attribute)
         # A template has no value, or repeats its own language
-        is_open = not told or (own is not None and is_same_language(told, own))
-        if language and told is None:
+        is_open = not declared or (own is not None and is_same_language(declared, own))
+        if language and declared is None:
             place = element.start + 1 + len(self._name(element))
             yield Edit(place, place, f' {attribute}="{escape(language)}"')
-        elif language and is_open and not is_same_language(told or "", language):
+        elif language and is_open and not is_same_language(declared or "", language):
             start, end = self._source.value_place(element, attribute) or (0, 0)
             yield Edit(start, end, escape(language))
-        elif told and not is_open:
-            check_target(self._settings, told, attribute)
+        elif declared and not is_open:
+            check_target(self._settings, declared, attribute)
 
     def xliff(
         self,
@@ -182,8 +182,8 @@ class _Reader:
                 yield from self._mark_units(marks, target, keeps_blanks)
                 return
             region, tags = (target.start, target.end), self._tags(target)
-            told, label = attribute(target, "xml:lang"), self._settings.target_language
-            if told and label and not is_same_language(told, label):  # that of a copied source
+            code, label = attribute(target, "xml:lang"), self._settings.target_language
+            if code and label and not is_same_language(code, label):  # that of a copied source
                 tags = _with_attribute(tags[0], "xml:lang", escape(label)), tags[1]
             if is_old:
                 tags = _with_attribute(tags[0], "state", _TO_REVIEW), tags[1]
@@ -225,26 +225,30 @@ class _Reader:
         """Makes a unit of each part of a source; what is between them is copied."""
         text, place = self._source.text, segmented.inner
         self._n_groups += 1
-        found: list[Unit] = []
+        group: list[Unit] = []
         for mark in marks:
             # all of them stand in one place of the file, one behind the other
-            start = region[1] if found else region[0]
+            start = region[1] if group else region[0]
             unit = self._make_unit(mark, (start, region[1]), ("", ""), keeps_blanks)
             if unit is not None:
                 unit.group, unit.copied = self._n_groups, self._source.inside(mark)
                 unit.around = text[place : mark.inner], ""
                 place = mark.inner_end
-                found.append(unit)
-        if found:
-            found[0].around = tags[0] + found[0].around[0], ""
-            found[-1].around = found[-1].around[0], text[place : segmented.inner_end] + tags[1]
-        yield from found
+                group.append(unit)
+        if group:
+            group[0].around = tags[0] + group[0].around[0], ""
+            group[-1].around = group[-1].around[0], text[place : segmented.inner_end] + tags[1]
+        yield from group
 
     def tmx(self, element: Element, declared: str | None) -> Unit | None:
         declared = self._source.attribute(element, "srclang") or declared
         language = self._settings.source_language or ("" if declared == "*all*" else declared or "")
         target_language = self._settings.target_language
-        variants = [(self._language(one), one) for one in element.children if one.name == "tuv"]
+        variants = [
+            (self._language(variant), variant)
+            for variant in element.children
+            if variant.name == "tuv"
+        ]
         origins = [
             variant
             for code, variant in variants
@@ -309,5 +313,5 @@ class _Reader:
 
 def _with_attribute(tag: str, name: str, value: str) -> str:
     """Sets an attribute in a tag that opens an element."""
-    made, count = re.subn(rf"""(\s{name}\s*=\s*)("[^"]*"|'[^']*')""", rf'\g<1>"{value}"', tag)
-    return made if count else f'{tag[:-1]} {name}="{value}">'
+    changed, count = re.subn(rf"""(\s{name}\s*=\s*)("[^"]*"|'[^']*')""", rf'\g<1>"{value}"', tag)
+    return changed if count else f'{tag[:-1]} {name}="{value}">'

@@ -66,9 +66,9 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     names = _Names(archive)
     container = _parsed(archive, names.find("META-INF/container.xml"))
     roots = [
-        names.find(container.attribute(one, "full-path") or "")
-        for one in container.root.walk()
-        if one.name == "rootfile"
+        names.find(container.attribute(element, "full-path") or "")
+        for element in container.root.walk()
+        if element.name == "rootfile"
     ]
     parts: dict[str, Document] = {}
     skipped: Counter[str] = Counter()
@@ -134,19 +134,21 @@ def _items(package: Source, folder: str) -> list[_Item]:
     """Lists the parts of a book and their types: first the chapters, as they are read."""
     items: dict[str, tuple[str, str]] = {}
     spine: list[str] = []
-    for one in package.root.walk():
-        if one.name == "item":
-            href = unquote((package.attribute(one, "href") or "").partition("#")[0])
+    for element in package.root.walk():
+        if element.name == "item":
+            href = unquote((package.attribute(element, "href") or "").partition("#")[0])
             name = posixpath.normpath(posixpath.join(folder, href)).lstrip("/")
-            kind = (package.attribute(one, "media-type") or "").partition(";")[0].strip().lower()
-            items[package.attribute(one, "id") or href] = name, kind
-        elif one.name == "itemref":
-            spine.append(package.attribute(one, "idref") or "")
+            kind = (
+                (package.attribute(element, "media-type") or "").partition(";")[0].strip().lower()
+            )
+            items[package.attribute(element, "id") or href] = name, kind
+        elif element.name == "itemref":
+            spine.append(package.attribute(element, "idref") or "")
     chapters = {key: items[key] for key in spine if key in items}
-    others = (item for key, item in items.items() if key not in chapters)
+    other_items = (item for key, item in items.items() if key not in chapters)
     listed = [
         *(_Item(*item, is_chapter=True) for item in chapters.values()),
-        *(_Item(*item, is_chapter=False) for item in others),
+        *(_Item(*item, is_chapter=False) for item in other_items),
     ]
     return list(dict.fromkeys(listed))
 
@@ -188,7 +190,7 @@ def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
     is_marked = _TAG.search(section[1] if section else decoded_text(raw)) is not None
     escape = partial(_escape_twice, tag) if is_marked else tag
     breaks = _PARAGRAPH_TAG.finditer(source.text, place, end)
-    for start, stop in [*(found.span() for found in breaks), (end, end)]:
+    for start, stop in [*(match.span() for match in breaks), (end, end)]:
         text = source.text[place:start]
         builder = SegmentBuilder(element.name, joins_blanks=True)
         text = text if section else decoded_text(text)
@@ -216,8 +218,8 @@ def _refuse_locked(archive: Archive, parts: dict[str, Document], names: _Names) 
     if name not in archive.members:
         return
     locked = _parsed(archive, name)
-    for one in locked.root.walk():
-        if one.name != "CipherReference":
+    for element in locked.root.walk():
+        if element.name != "CipherReference":
             continue
-        if names.find(unquote(locked.attribute(one, "URI") or "")) in parts:
+        if names.find(unquote(locked.attribute(element, "URI") or "")) in parts:
             raise archive.damaged("is locked for other programs (DRM)")

@@ -130,11 +130,13 @@ def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
         return decoded(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")
-    found = _CHARSET.search(data[:_HEAD])
-    said = (found[1] or found[2]).decode("ascii").lower() if found is not None else "utf-8"
+    match = _CHARSET.search(data[:_HEAD])
+    charset = (match[1] or match[2]).decode("ascii").lower() if match is not None else "utf-8"
     # Browsers, too, read Windows' characters where a page says Latin-1 or ASCII
-    said = "cp1252" if said in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii") else said
-    for name in (said, "utf-8", "cp1252", "latin-1"):
+    charset = (
+        "cp1252" if charset in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii") else charset
+    )
+    for name in (charset, "utf-8", "cp1252", "latin-1"):
         if (text := decoded_as(data, name)) is not None:
             return text, Encoding(b"", name)
     raise AssertionError("Latin-1 has a character for each byte")
@@ -148,7 +150,7 @@ class _Block(Slot):
 
     def with_tags(self, tags: Mapping[str, str]) -> _Block:
         """Writes other tags; what looks like one in a comment or in code is none."""
-        raws = tuple(tags.get(one, one) for one in self.raws)
+        raws = tuple(tags.get(raw, raw) for raw in self.raws)
         return replace(self, segment=_with_tags(self.segment, tags), raw="".join(raws), raws=raws)
 
 
@@ -157,7 +159,7 @@ def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
         tag = opening.strip()  # blanks may have been joined to it
         return opening.replace(tag, tags.get(tag, tag)) if tag else opening
 
-    spans = (replace(one, opening=written(one.opening)) for one in segment.spans)
+    spans = (replace(span, opening=written(span.opening)) for span in segment.spans)
     return replace(segment, spans=tuple(spans))
 
 
@@ -195,44 +197,45 @@ class HtmlDocument:
 
     @property
     def segments(self) -> list[Segment]:
-        blocks = [one.segment for one in self._parts if isinstance(one, _Block)]
-        return blocks + [segment for some in self._tags.values() for _, _, segment in some]
+        blocks = [part.segment for part in self._parts if isinstance(part, _Block)]
+        return blocks + [segment for slots in self._tags.values() for _, _, segment in slots]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        given = iter(translated)
+        segments = iter(translated)
         # The blocks are given first, but are written with the tags behind them
-        blocks = [next(given) for one in self._parts if isinstance(one, _Block)]
+        blocks = [next(segments) for part in self._parts if isinstance(part, _Block)]
         tags = {
-            raw: self._tag(raw, [next(given) for _ in some]) for raw, some in self._tags.items()
+            raw: self._tag(raw, [next(segments) for _ in slots])
+            for raw, slots in self._tags.items()
         }
-        is_translated = any(one is not None for one in translated)
+        is_translated = any(segment is not None for segment in translated)
         if is_translated and self._language:
             tags |= {raw: self._relabeled(tags.get(raw, raw)) for raw in self._labels}
         left = iter(blocks)
         written = []
-        for one in self._parts:
-            if isinstance(one, _Block):
+        for part in self._parts:
+            if isinstance(part, _Block):
                 block = next(left)
-                written.append(one.with_tags(tags).written(block and _with_tags(block, tags)))
+                written.append(part.with_tags(tags).written(block and _with_tags(block, tags)))
             else:
-                tag = tags.get(one, one)
+                tag = tags.get(part, part)
                 written.append(self._in_language(tag) if is_translated else tag)
         whole = "".join(written)
         return self._encoding.mark + whole.encode(self._encoding.name)
 
     def _tag(self, raw: str, translated: Sequence[Segment | None]) -> str:
-        made, place = "", 0
-        for (start, end, segment), one in zip(self._tags[raw], translated, strict=True):
+        written, place = "", 0
+        for (start, end, segment), translation in zip(self._tags[raw], translated, strict=True):
             slot = Slot(segment, raw[start:end], self._in_attribute)
-            made += raw[place:start] + slot.written(one)
+            written += raw[place:start] + slot.written(translation)
             place = end
-        return made + raw[place:]
+        return written + raw[place:]
 
     def _add_label(self, token: _Token) -> None:
         """Remembers a tag that tells a language, and that of the page."""
         if token.name in ("html", "body"):
-            found = _LANGUAGE.search(token.raw)
-            self._own_language = (found and found[2]) or self._own_language
+            match = _LANGUAGE.search(token.raw)
+            self._own_language = (match and match[2]) or self._own_language
         elif token.name == "meta":
             values = attributes(token.raw)
             about = values.get("http-equiv", values.get("property", values.get("name", "")))
@@ -248,11 +251,11 @@ class HtmlDocument:
         opening = TAG.match(tag)
         end = opening.end() if opening else 0
 
-        def label(found: re.Match[str]) -> str:
-            if not (own := self._own_language) or not is_same_language(found[2], own):
-                return found[0]  # of a text in another language
-            code = self._language.replace("-", "_" if "_" in found[2] else "-")
-            return found[1] + html.escape(code)
+        def label(match: re.Match[str]) -> str:
+            if not (own := self._own_language) or not is_same_language(match[2], own):
+                return match[0]  # of a text in another language
+            code = self._language.replace("-", "_" if "_" in match[2] else "-")
+            return match[1] + html.escape(code)
 
         pattern = _CONTENT if tag[:5].lower() == "<meta" else _LANGUAGE
         return pattern.sub(label, tag[:end]) + tag[end:]
@@ -263,7 +266,7 @@ class HtmlDocument:
         name = _name(part) if code and part.startswith("<") else ""
         if name not in ("html", "body") or part[1] == "/":
             return part
-        part = _LANGUAGE.sub(lambda found: found[1] + html.escape(code), part)
+        part = _LANGUAGE.sub(lambda match: match[1] + html.escape(code), part)
         if name == "body":
             return part
         if code.partition("-")[0] in _FROM_RIGHT and not re.search(r"\bdir\s*=", part):
@@ -284,44 +287,46 @@ class HtmlDocument:
     def _add_block(self, tokens: list[_Token], context: str) -> None:
         """Adds a block: tags around all of its text stay outside of the segment."""
         _pair(tokens)
-        seen = [n for n, one in enumerate(tokens) if one.is_seen]
-        read = "".join(one.text for one in tokens if one.kind == "text")
+        seen = [n for n, token in enumerate(tokens) if token.is_seen]
+        read = "".join(token.text for token in tokens if token.kind == "text")
         if not any(map(str.isalnum, read)):
-            self._parts += [one.raw for one in tokens]
+            self._parts += [token.raw for token in tokens]
             return
         first, last = seen[0], seen[-1]
-        pairs = [(n, one.pair) for n, one in enumerate(tokens) if one.kind == "open" and one.pair]
+        pairs = [
+            (n, token.pair) for n, token in enumerate(tokens) if token.kind == "open" and token.pair
+        ]
         first = min([first, *(n for n, end in pairs if n < first <= end <= last)])
         last = max([last, *(end for n, end in pairs if first <= n <= last < end)])
-        self._parts += [one.raw for one in tokens[:first]]
+        self._parts += [token.raw for token in tokens[:first]]
         chosen = tokens[first : last + 1]
         builder = SegmentBuilder(context, joins_blanks=True)
-        for one in chosen:
-            if one.kind == "text":
-                builder.text(one.text)
-            elif one.kind == "protected":
-                builder.protected(one.text, one.raw)
-            elif one.kind == "void" or one.pair is None:
-                builder.void(one.raw)
-            elif one.kind == "open":
+        for token in chosen:
+            if token.kind == "text":
+                builder.text(token.text)
+            elif token.kind == "protected":
+                builder.protected(token.text, token.raw)
+            elif token.kind == "void" or token.pair is None:
+                builder.void(token.raw)
+            elif token.kind == "open":
                 # An element with a name of its own must not be there twice
-                repeats = one.name in _REPEATED and not re.search(r"\sid\s*=", one.raw)
-                builder.open(one.raw, "repeat" if repeats else "once")
+                repeats = token.name in _REPEATED and not re.search(r"\sid\s*=", token.raw)
+                builder.open(token.raw, "repeat" if repeats else "once")
             else:
-                builder.close(one.raw)
-        raws = tuple(one.raw for one in chosen)
+                builder.close(token.raw)
+        raws = tuple(token.raw for token in chosen)
         self._parts.append(_Block(builder.build(), "".join(raws), self._escape, raws))
-        self._parts += [one.raw for one in tokens[last + 1 :]]
+        self._parts += [token.raw for token in tokens[last + 1 :]]
 
     def _add_attributes(self, token: _Token) -> None:
         """Remembers the texts of a tag's attributes; equal tags have the same."""
         raw, tag = token.raw, token.name
         opening = TAG.match(raw)
         end = opening.end() if opening else 0
-        values = {found[1].lower(): found for found in _VALUE.finditer(raw, 0, end)}
+        values = {match[1].lower(): match for match in _VALUE.finditer(raw, 0, end)}
         texts = {
-            name: unescaped(found[2] or found[3] or found[4] or "")
-            for name, found in values.items()
+            name: unescaped(match[2] or match[3] or match[4] or "")
+            for name, match in values.items()
         }
         wanted = set(_READ_ATTRIBUTES)
         about = texts.get("name", texts.get("property", texts.get("itemprop", "")))
@@ -330,10 +335,10 @@ class HtmlDocument:
         if tag == "input" and texts.get("type", "").lower() in _BUTTONS:
             wanted.add("value")
         found_texts = []
-        for name, found in values.items():
+        for name, match in values.items():
             # Without quotes there is no room for a second word
-            if name in wanted and found[4] is None:
-                found_texts.append((f"{tag} {name}", found.span(2 if found[2] is not None else 3)))
+            if name in wanted and match[4] is None:
+                found_texts.append((f"{tag} {name}", match.span(2 if match[2] is not None else 3)))
         if tag == "svg":
             found_texts += (("svg", place) for place in drawn_texts(raw))
         places = []
@@ -349,15 +354,15 @@ def _add_text(builder: SegmentBuilder, raw: str) -> bool:
     """Adds a text of an attribute, and returns whether it has letters outside of templates."""
     place = done = 0
     has_letters = False
-    while found := BEGINNING.search(raw, place):
-        place = found.start() + 1
-        template = template_at(raw, found.start())
+    while match := BEGINNING.search(raw, place):
+        place = match.start() + 1
+        template = template_at(raw, match.start())
         if template:
-            text = unescaped(raw[done : found.start()])
+            text = unescaped(raw[done : match.start()])
             has_letters |= any(map(str.isalpha, text))
             builder.text(text)
             builder.protected(template[0], template[0])
-            done = place = found.start() + len(template[0])
+            done = place = match.start() + len(template[0])
     text = unescaped(raw[done:])
     builder.text(text)
     return has_letters or any(map(str.isalpha, text))
@@ -367,16 +372,16 @@ def _pair(tokens: Sequence[_Token]) -> None:
     """Pairs the tags of elements; those that cross others or lack their other tag stay single."""
     open_tags: list[int] = []
     counts: Counter[str] = Counter()  # or each closing tag without another would search them all
-    for number, one in enumerate(tokens):
-        if one.kind == "open":
+    for number, token in enumerate(tokens):
+        if token.kind == "open":
             open_tags.append(number)
-            counts[one.name] += 1
-        elif one.kind == "close" and counts[one.name]:
-            while one.pair is None:
+            counts[token.name] += 1
+        elif token.kind == "close" and counts[token.name]:
+            while token.pair is None:
                 opened = tokens[open_tags[-1]]
                 counts[opened.name] -= 1
-                if opened.name == one.name:
-                    one.pair, opened.pair = open_tags[-1], number
+                if opened.name == token.name:
+                    token.pair, opened.pair = open_tags[-1], number
                 open_tags.pop()
 
 
@@ -432,8 +437,8 @@ def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied."""
     ends = _Ends(text)
     done = place = 0
-    while found := BEGINNING.search(text, place):
-        start = found.start()
+    while match := BEGINNING.search(text, place):
+        start = match.start()
         token = _token_at(text, start, ends)
         if token is None:
             place = start + 1
@@ -464,11 +469,11 @@ class _Ends:
         """Finds the first end behind a place; None: there is none."""
         if pattern in self._missing:
             return None
-        found = re.compile(pattern, re.IGNORECASE).search(self._text, place)
-        if found is None:
+        match = re.compile(pattern, re.IGNORECASE).search(self._text, place)
+        if match is None:
             self._missing.add(pattern)
             return None
-        return found.end()
+        return match.end()
 
 
 def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
@@ -479,21 +484,21 @@ def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
             return _Token(raw, "protected", "", raw)
         return _Token(raw, "copied" if kind == "program" else "void")
     for beginning, pattern in _OTHER:
-        found = beginning.match(text, place)
-        if found and (end := ends.behind(found.end(), pattern)):
+        match = beginning.match(text, place)
+        if match and (end := ends.behind(match.end(), pattern)):
             is_comment = text.startswith(("<!--", "<?"), place)
             return _Token(text[place:end], "void" if is_comment else "copied")
     if mark := note_mark_at(text, place):
         return _Token(mark, "void", is_mark=True)
-    found = TAG.match(text, place)
-    if found is None:
+    match = TAG.match(text, place)
+    if match is None:
         return None
-    raw, name = found[0], _name(found[0])
+    raw, name = match[0], _name(match[0])
     is_inline = name in _REPEATED or name in _ONCE or name in _INLINE_VOID
     if raw.startswith("</"):
         return _Token(raw, "close" if is_inline else "block", name)
     if name in _WHOLE and not raw.endswith("/>") and not _holds_markup(raw, name):
-        end = ends.behind(found.end(), rf"</{name}\s*>")
+        end = ends.behind(match.end(), rf"</{name}\s*>")
         if end is not None:
             raw = text[place:end]
             if name in _CODE:
@@ -520,5 +525,5 @@ def _seen(raw: str) -> str:
 
 
 def _name(tag: str) -> str:
-    found = _NAME.match(tag)
-    return found[1].lower() if found else ""
+    match = _NAME.match(tag)
+    return match[1].lower() if match else ""

@@ -33,8 +33,8 @@ def attributes(tag: str) -> dict[str, str]:
     """Reads the attributes of a tag; the first of two with one name holds."""
     values: dict[str, str] = {}
     start = _TAG_NAME.match(tag)
-    for found in _ATTRIBUTE.finditer(tag, start.end() if start else 0):
-        values.setdefault(found[1].lower(), unescaped(found[2] or found[3] or found[4] or ""))
+    for match in _ATTRIBUTE.finditer(tag, start.end() if start else 0):
+        values.setdefault(match[1].lower(), unescaped(match[2] or match[3] or match[4] or ""))
     return values
 
 
@@ -82,8 +82,8 @@ def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
     """Reads what a program writes its own text for."""
     if _TEMPLATE_BEGINNING.match(text, place):
         for kind, opening, closing in _COMPILED:
-            if found := opening.match(text, place):
-                end = text.find(closing, found.end(), place + _LONGEST[kind])
+            if match := opening.match(text, place):
+                end = text.find(closing, match.end(), place + _LONGEST[kind])
                 if end >= 0:
                     return text[place : end + len(closing)], kind
     return None
@@ -109,24 +109,24 @@ _NOTE_WORD = re.compile(
 
 def note_mark_at(text: str, place: int) -> str | None:
     """Reads the mark of a note: a raised number, or a link to a note."""
-    if found := _RAISED.match(text, place):
-        mark, link = _shown(found[1]), _LINK.search(found[1])
+    if match := _RAISED.match(text, place):
+        mark, link = _shown(match[1]), _LINK.search(match[1])
         is_note = link is not None and _names_note(link[0]) and _IN_BRACKETS.fullmatch(mark)
-        return found[0] if is_note or _IS_NUMBER.fullmatch(mark) else None
-    found = _LINKED.match(text, place)
-    mark = _shown(found[2]) if found else ""
-    if found is None or not _IS_MARK.fullmatch(mark):
+        return match[0] if is_note or _IS_NUMBER.fullmatch(mark) else None
+    match = _LINKED.match(text, place)
+    mark = _shown(match[2]) if match else ""
+    if match is None or not _IS_MARK.fullmatch(mark):
         return None
-    values = attributes(found[1])
+    values = attributes(match[1])
     kinds = f"{values.get('epub:type', '')} {values.get('role', '')}".lower().split()
     if not _NOTE_TYPES.isdisjoint(kinds):
-        return found[0]
+        return match[0]
     if not _IS_NUMBER.fullmatch(mark):
         return None
     # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
     is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
-    is_linked = _names_note(found[1]) or ("#" in values.get("href", "") and is_attached)
-    return found[0] if is_linked else None
+    is_linked = _names_note(match[1]) or ("#" in values.get("href", "") and is_attached)
+    return match[0] if is_linked else None
 
 
 def _shown(markup: str) -> str:
@@ -175,9 +175,9 @@ def is_translated(tag: str) -> bool | None:
     if "translate" not in tag.lower() and "material-" not in tag:
         return None
     values = attributes(tag)
-    said = values.get("translate", "no such value").strip().lower()
-    if said in ("yes", "no", ""):
-        return said != "no"
+    value = values.get("translate", "no such value").strip().lower()
+    if value in ("yes", "no", ""):
+        return value != "no"
     is_kept = any(map(_KEPT_CLASS.fullmatch, values.get("class", "").split()))
     return False if is_kept else None
 
@@ -206,9 +206,9 @@ class KeptRegions:
             self._close_to(context + 1)
         if name in ("option", "optgroup") and self._open and self._open[-1][0] == "option":
             self._close_to(len(self._open) - 1)
-        said = is_translated(tag)
+        translates = is_translated(tag)
         if len(self._open) < _DEEPEST:
-            self._open.append((name, self.is_kept if said is None else not said))
+            self._open.append((name, self.is_kept if translates is None else not translates))
             self._counts[name] += 1
 
     def close(self, name: str) -> None:
@@ -247,7 +247,7 @@ _DRAWN = re.compile(r">([^<>]*[^\W\d_][^<>]*)(?=<)")
 
 def drawn_texts(drawing: str) -> Iterator[tuple[int, int]]:
     """Finds the texts in an SVG: labels, titles and descriptions."""
-    hidden = [found.span() for found in _SKIPPED_IN_DRAWINGS.finditer(drawing)]
-    for found in _DRAWN.finditer(drawing):
-        if not any(start <= found.start(1) < end for start, end in hidden):
-            yield found.span(1)
+    hidden = [match.span() for match in _SKIPPED_IN_DRAWINGS.finditer(drawing)]
+    for match in _DRAWN.finditer(drawing):
+        if not any(start <= match.start(1) < end for start, end in hidden):
+            yield match.span(1)

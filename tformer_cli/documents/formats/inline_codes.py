@@ -125,9 +125,9 @@ class CodeReader:
         text = ""
         for number, piece in enumerate(pieces):
             if piece.kind == "text":
-                found = list(_characters(piece))
-                characters += (place for _, place in found)
-                text += "".join(character for character, _ in found)
+                read = list(_characters(piece))
+                characters += (place for _, place in read)
+                text += "".join(character for character, _ in read)
             else:
                 characters.append(_Character(piece.start, piece.end, False, piece))
                 text += chr(_FIRST_PLACEHOLDER + number)
@@ -149,9 +149,9 @@ def _characters(piece: Piece) -> Iterator[tuple[str, _Character]]:
         for place, character in enumerate(piece.text, start):
             yield character, _Character(place, place + 1, True)
         return
-    for found in _CHARACTER.finditer(piece.raw):
-        start, end = piece.start + found.start(), piece.start + found.end()
-        yield decoded_text(found[0]), _Character(start, end, False)
+    for match in _CHARACTER.finditer(piece.raw):
+        start, end = piece.start + match.start(), piece.start + match.end()
+        yield decoded_text(match[0]), _Character(start, end, False)
 
 
 class _MessageBuilder(SegmentBuilder):
@@ -257,7 +257,7 @@ def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
             starts[piece.key[5:]] = number
         elif piece.key[:3] == "end":
             first[number] = starts.pop(piece.key[3:], number)
-    made: list[Piece] = []
+    new_pieces: list[Piece] = []
     end = len(pieces)
     while end:
         start = last = end - 1
@@ -269,8 +269,8 @@ def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
             raw = "".join(piece.raw for piece in inner)
             breaks = any(piece.breaks for piece in inner)
             code = Piece("void", raw, code.start, inner[-1].end, breaks=breaks)
-        made.append(code)
-    return made[::-1]
+        new_pieces.append(code)
+    return new_pieces[::-1]
 
 
 def _is_void(piece: Piece) -> bool:

@@ -46,7 +46,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     label = json.dumps(settings.target_language.replace("-", "_"))[1:-1]
 
     def relabel(text: str) -> str:
-        return _LABEL.sub(lambda found: found[1] + label, text, count=1) if label else text
+        return _LABEL.sub(lambda match: match[1] + label, text, count=1) if label else text
 
     return reader.document(encoding, relabel)
 
@@ -55,18 +55,18 @@ def read_lines(data: bytes, settings: ReadSettings) -> Document:
     """Reads JSON Lines: a value a line, of which the fields that are named are translated."""
     text, encoding = decoded(data, settings)
     reader = _Reader(text, settings)
-    lines = [found for found in LINE.finditer(text) if not is_blank(found[0])]
+    lines = [line for line in LINE.finditer(text) if not is_blank(line[0])]
     if lines and not settings.keys:
         with suppress(DataError):  # no command that reads it was named
-            for found in lines[:_LOOKED_AT]:
-                reader.read(*found.span())
-        others = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
+            for line in lines[:_LOOKED_AT]:
+                reader.read(*line.span())
+        advice = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
         raise UsageError(
-            f"{settings.name}: is a table, not lines of text; {others}"
+            f"{settings.name}: is a table, not lines of text; {advice}"
             f"{settings.option('key')} NAME for each field to translate: {listed(reader.fields)}"
         )
-    for found in lines:
-        reader.read(*found.span())
+    for line in lines:
+        reader.read(*line.span())
     reader.check_keys()
     return reader.document(encoding)
 
@@ -113,32 +113,32 @@ class _Reader:
     def _add_strings(self, start: int, end: int) -> None:
         text = self._text
         is_list = text[start:end].lstrip().startswith("[")
-        for path, found, n_lists in _strings(text, start, end):
+        for path, match, n_lists in _strings(text, start, end):
             if n_lists is None:  # a key
                 if len(self.fields) < _MOST_FIELDS:
                     self.fields[".".join(path[is_list:])] = None
                 self._is_asked(path, is_in_list=is_list)
                 continue
             if not self._patterns:
-                is_read = not any(one.startswith(_NOTES) for one in path)
+                is_read = not any(key.startswith(_NOTES) for key in path)
             else:
                 # The texts of a list are those of its key
                 whole = [path[: len(path) - n] for n in range(n_lists + 1)]
-                is_read = any(self._is_asked(one, is_in_list=is_list) for one in whole)
+                is_read = any(self._is_asked(keys, is_in_list=is_list) for keys in whole)
                 if not is_read and any(
                     self._is_asked(path[:n], is_in_list=is_list) for n in range(1, len(path))
                 ):
-                    self.skipped["text of an object at a key"] += not is_blank(found[0][1:-1])
+                    self.skipped["text of an object at a key"] += not is_blank(match[0][1:-1])
             if not is_read:
                 continue
             builder = SegmentBuilder(".".join(path))
-            raw = found[0][1:-1]
+            raw = match[0][1:-1]
             escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=self._escapes)
-            add_message(builder, _value(found[0]), builder.text, escape)
+            add_message(builder, _value(match[0]), builder.text, escape)
             if not builder.is_blank:
                 slot = Slot(builder.build(), raw, escape)
-                self.parts += text[self.place : found.start() + 1], slot
-                self.place = found.end() - 1
+                self.parts += text[self.place : match.start() + 1], slot
+                self.place = match.end() - 1
 
     def _is_asked(self, path: list[str], *, is_in_list: bool) -> bool:
         # A list of objects is a table: its keys need no number before them
@@ -155,9 +155,9 @@ class _Reader:
         return bool(matches)
 
     def document(self, encoding: Encoding, relabel: Callable[[str], str] = str) -> TextDocument:
-        made = TextDocument([*self.parts, self._text[self.place :]], encoding, relabel)
-        made.skipped += self.skipped
-        return made
+        document = TextDocument([*self.parts, self._text[self.place :]], encoding, relabel)
+        document.skipped += self.skipped
+        return document
 
     def check_keys(self) -> None:
         """Refuses keys that nothing has: their texts would stay in silence."""
@@ -208,29 +208,29 @@ def _strings(
     path: list[str] = []
     kinds: list[str] = []
     is_key = False
-    for found in _TOKEN.finditer(text, start, end):
-        one = found[0]
-        if one in "{[":
-            kinds.append(one)
+    for match in _TOKEN.finditer(text, start, end):
+        sign = match[0]
+        if sign in "{[":
+            kinds.append(sign)
             if len(kinds) > DEEPEST:  # Python's own limit depends on its version
                 raise RecursionError
             path.append("0")
-            is_key = one == "{"
-        elif one in "}]":
+            is_key = sign == "{"
+        elif sign in "}]":
             kinds.pop()
             path.pop()
             is_key = False
-        elif one == ",":
+        elif sign == ",":
             is_key = kinds[-1] == "{"
             if not is_key:
                 path[-1] = str(int(path[-1]) + 1)
-        elif one == ":":
+        elif sign == ":":
             is_key = False
         elif is_key:
-            path[-1] = _value(one)
-            yield path, found, None
+            path[-1] = _value(sign)
+            yield path, match, None
         else:
             n_lists = (
                 len(kinds) - 1 - max((n for n, kind in enumerate(kinds) if kind == "{"), default=0)
             )
-            yield path, found, max(n_lists, 0)
+            yield path, match, max(n_lists, 0)

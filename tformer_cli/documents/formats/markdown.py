@@ -143,13 +143,13 @@ class _Text:
                 builder.close(piece.markup)
         self.own = builder.build()
 
-    def items(self, given: Segment) -> Iterator[tuple[str, str]]:
+    def items(self, translation: Segment) -> Iterator[tuple[str, str]]:
         """Yields the kinds of pieces and what is written, for a translation."""
         for piece in self.pieces[: self.first]:
             yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
-        own = self.own or given
+        own = self.own or translation
         yield "blank", own.before
-        for part in walked(given):
+        for part in walked(translation):
             if isinstance(part, str):
                 yield "text", part
             else:
@@ -178,8 +178,8 @@ class _Value(Slot):
             return self.raw
         text = translated.text
         if self.style == "lines":
-            made = "".join(f"{self.indent}{line}\n" if line else "\n" for line in text.split("\n"))
-            return made.replace("\n", "\r\n") if "\r\n" in self.raw else made
+            block = "".join(f"{self.indent}{line}\n" if line else "\n" for line in text.split("\n"))
+            return block.replace("\n", "\r\n") if "\r\n" in self.raw else block
         if self.style == "single" and "'" not in text:
             return f"'{text}'"
         is_plain = self.style == "plain" and _read_yaml(text) == text
@@ -214,14 +214,14 @@ class MarkdownDocument:
         self._document = text
         self._ends = [
             place - number
-            for number, place in enumerate(found.start() for found in re.finditer("\r\n", text))
+            for number, place in enumerate(match.start() for match in re.finditer("\r\n", text))
         ]
         self._parts: list[_Part | _Block] = []
         self._inner: dict[str, tuple[_Part, ...]] = {}
         self._frames: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         plain = re.sub("\r\n?", "\n", text)
-        found = _FRONT.match(plain)
-        self._front = found.end() if found is not None else 0
+        match = _FRONT.match(plain)
+        self._front = match.end() if match is not None else 0
         self._done = 0
         if settings.front_matter:
             self._add_front(plain[: self._front])
@@ -231,7 +231,7 @@ class MarkdownDocument:
         self._blocks = _list_blocks(tokens)
         self._lines = [0]
         self._body = plain[self._front :]
-        self._lines += [found.end() for found in re.finditer("\n", self._body)]
+        self._lines += [match.end() for match in re.finditer("\n", self._body)]
         self._lines.append(len(self._body))
         for number, token in enumerate(tokens):
             self._add(token, tokens[number - 1])
@@ -267,9 +267,9 @@ class MarkdownDocument:
         self._done = end
 
     def _add_front(self, front: str) -> None:
-        for found in _FRONT_VALUE.finditer(front):
-            style = next(name for name in ("double", "single", "lines", "plain") if found[name])
-            start, end = found.span(style)
+        for match in _FRONT_VALUE.finditer(front):
+            style = next(name for name in ("double", "single", "lines", "plain") if match[name])
+            start, end = match.span(style)
             if style in ("double", "single"):
                 start, end = start - 1, end + 1
             raw = front[start:end]
@@ -277,9 +277,9 @@ class MarkdownDocument:
             if style == "lines":
                 indent = raw[: len(raw) - len(raw.lstrip(" \t"))]
                 text = "\n".join(line.strip() for line in raw.removesuffix("\n").split("\n"))
-                if found["folded"] == ">":
+                if match["folded"] == ">":
                     text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
-            if not isinstance(text, str) or (style == "plain" and found["mark"] == "="):
+            if not isinstance(text, str) or (style == "plain" and match["mark"] == "="):
                 continue
             segment = Segment(text, context="front matter")
             self._put(start, end, _Value(segment, self._raw(start, end), str, style, indent))
@@ -340,7 +340,7 @@ class MarkdownDocument:
 
     def _add_page(self, place: int, content: str) -> None:
         """Adds HTML, but not the definitions of links in it."""
-        edges = [edge for found in DEFINITIONS.finditer(content) for edge in found.span()]
+        edges = [edge for match in DEFINITIONS.finditer(content) for edge in match.span()]
         for start, end in zip([0, *edges[1::2]], [*edges[::2], len(content)], strict=True):
             raw = self._raw(place + start, place + end)
             if raw:
@@ -363,75 +363,78 @@ class MarkdownDocument:
     @property
     def _all_parts(self) -> Iterator[_Part | _Block]:
         yield from self._parts
-        for some in self._inner.values():
-            yield from some
+        for parts in self._inner.values():
+            yield from parts
 
     @property
     def segments(self) -> list[Segment]:
         return [segment for part in self._all_parts for segment in _segments_of(part)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        given = list(translated)
+        segments = list(translated)
         self._unwritten.clear()
-        written = self._write_parts(given)
+        written = self._write_parts(segments)
         for _ in range(_MOST_CHANGES):
             if written == self._document or self._is_kept(written):
                 break
             # The first that changes the blocks around it stays as it was
-            good, bad = 0, len(given)
+            good, bad = 0, len(segments)
             while bad - good > 1:
                 middle = (good + bad) // 2
-                some = given[:middle] + [None] * (len(given) - middle)
+                first_segments = segments[:middle] + [None] * (len(segments) - middle)
                 good, bad = (
-                    (middle, bad) if self._is_kept(self._write_parts(some)) else (good, middle)
+                    (middle, bad)
+                    if self._is_kept(self._write_parts(first_segments))
+                    else (good, middle)
                 )
-            given[good] = None
+            segments[good] = None
             self._unwritten.clear()
-            written = self._write_parts(given)
+            written = self._write_parts(segments)
             self._unwritten[_UNWRITTEN] += sum(
-                new is None and old is not None for new, old in zip(given, translated, strict=True)
+                new is None and old is not None
+                for new, old in zip(segments, translated, strict=True)
             )
         else:
-            self._unwritten[_UNWRITTEN] += len(given)
+            self._unwritten[_UNWRITTEN] += len(segments)
             written = self._document
         return self._encoding.written(written)
 
     def _is_kept(self, written: str) -> bool:
         plain = re.sub("\r\n?", "\n", written)
-        found = _FRONT.match(plain)
-        body = plain[found.end() if found is not None else 0 :]
+        match = _FRONT.match(plain)
+        body = plain[match.end() if match is not None else 0 :]
         return _list_blocks(self._parser.parse(body)) == self._blocks
 
-    def _write_parts(self, given: Sequence[Segment | None]) -> str:
-        left = iter(given)
+    def _write_parts(self, segments: Sequence[Segment | None]) -> str:
+        left = iter(segments)
         parts = [(part, [next(left) for _ in _segments_of(part)]) for part in self._parts]
         names: dict[str, str] = {}
-        for raw, some in self._inner.items():
-            inner = [(part, [next(left) for _ in _segments_of(part)]) for part in some]
-            made = "".join(self._write_part(part, own, names) for part, own in inner)
-            if made != "".join(
+        for raw, inner_parts in self._inner.items():
+            inner = [(part, [next(left) for _ in _segments_of(part)]) for part in inner_parts]
+            page = "".join(self._write_part(part, own, names) for part, own in inner)
+            if page != "".join(
                 self._write_part(part, [None] * len(own), {}) for part, own in inner
             ):
-                names[raw] = made
+                names[raw] = page
         return "".join(self._write_part(part, own, names) for part, own in parts)
 
     def _write_part(
         self,
         part: _Part | _Block,
-        given: Sequence[Segment | None],
+        segments: Sequence[Segment | None],
         names: Mapping[str, str],
     ) -> str:
         if isinstance(part, str):
             return part
         if isinstance(part, _Text):
-            return self._write_text(part, given[0] if given else None, names)
+            return self._write_text(part, segments[0] if segments else None, names)
         if isinstance(part, HtmlDocument):
-            return part.write(given).decode()
-        return part.written(given[0]) if isinstance(part, Slot) else part.written(given)
+            return part.write(segments).decode()
+        return part.written(segments[0]) if isinstance(part, Slot) else part.written(segments)
 
-    def _write_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
-        if given is not None and _is_changed(text, [given]):
-            items = [item for item in text.items(given) if item[1]]
+    def _write_text(self, text: _Text, new: Segment | None, names: Mapping[str, str]) -> str:
+        if new is not None and _is_changed(text, [new]):
+            items = [item for item in text.items(new) if item[1]]
             meant = _list_meaning(items)
             for escape in _ESCAPES:
                 shown = _write_items(text, items, escape, {})
@@ -469,13 +472,13 @@ class MarkdownDocument:
             return own.replace("|", "\\|") if is_cell else own
 
         reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
-        found = reader.read(token.children or [], text.context, text.frame)
-        if found is None:
+        own_text = reader.read(token.children or [], text.context, text.frame)
+        if own_text is None:
             return None
         return _list_meaning(
             [
                 (piece.kind, piece.text if piece.kind == "text" else piece.markup)
-                for piece in found.pieces
+                for piece in own_text.pieces
             ]
         )
 
@@ -586,10 +589,10 @@ class _Reader:
     def _cut_target(self, target: str, title: str) -> tuple[_Part, ...]:
         """Cuts the end of a link into what is copied and its title."""
         target = self._in_row(target)
-        found = _find_title(target, title, is_cell=self._is_cell) if title else None
-        if found is None or not target.startswith("]("):
+        title_range = _find_title(target, title, is_cell=self._is_cell) if title else None
+        if title_range is None or not target.startswith("]("):
             return (target,)
-        return target[: found[0]], found[2], target[found[1] :]
+        return target[: title_range[0]], title_range[2], target[title_range[1] :]
 
     def _cut_image(self, token: Token, inner: str) -> tuple[_Part, ...]:
         content = token.content
@@ -621,10 +624,10 @@ def _read_yaml(value: str) -> object:
     import yaml
 
     try:
-        found = yaml.safe_load(f"value: {value}")
+        data = yaml.safe_load(f"value: {value}")
     except yaml.YAMLError:
         return None
-    return found.get("value") if isinstance(found, dict) and len(found) == 1 else None
+    return data.get("value") if isinstance(data, dict) and len(data) == 1 else None
 
 
 def _place_of(places: Sequence[tuple[int, int]], place: int) -> int:
@@ -659,10 +662,10 @@ def _segments_of(part: _Part | _Block) -> Sequence[Segment]:
     return part.page.segments if isinstance(part, _Block) else part.segments
 
 
-def _is_changed(part: _Part | _Block, given: Sequence[Segment | None]) -> bool:
+def _is_changed(part: _Part | _Block, segments: Sequence[Segment | None]) -> bool:
     return any(
         new is not None and (new.text, new.spans) != (own.text, own.spans)
-        for new, own in zip(given, _segments_of(part), strict=True)
+        for new, own in zip(segments, _segments_of(part), strict=True)
     )
 
 
@@ -672,10 +675,10 @@ def _read_page(raw: str, settings: ReadSettings) -> HtmlDocument:
 
 def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
     """Finds the title at the end of a link, in its marks; None: it is written otherwise."""
-    found = _TITLE.search(raw)
-    if found is None or unescapeAll(found[1][1:-1]) != title or is_blank(title):
+    match = _TITLE.search(raw)
+    if match is None or unescapeAll(match[1][1:-1]) != title or is_blank(title):
         return None
-    mark = found[1][-1]
+    mark = match[1][-1]
     special = re.compile(
         r"\\(?=[!-/:-@\[-`{-~]|$)|&(?=#?\w+;)|"
         + re.escape(mark)
@@ -684,7 +687,7 @@ def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, in
     )
     builder = SegmentBuilder("link title", joins_blanks=True)
     builder.text(title)
-    start, end = found.start(1) + 1, found.end(1) - 1
+    start, end = match.start(1) + 1, match.end(1) - 1
     slot = Slot(builder.build(), raw[start:end], lambda text: special.sub(r"\\\g<0>", text))
     return start, end, slot
 
@@ -693,38 +696,38 @@ def _pair_tags(pieces: Sequence[_Piece]) -> None:
     """Makes pairs of the tags that open and close an element within the same markup."""
     around: list[tuple[str, _Piece]] = []
     for piece in pieces:
-        found = _TAG.match(piece.markup) if piece.key == "tag" else None
-        if piece.kind == "open" or (found and not found[1]):
-            around.append((found[2] if found else "", piece))
+        match = _TAG.match(piece.markup) if piece.key == "tag" else None
+        if piece.kind == "open" or (match and not match[1]):
+            around.append((match[2] if match else "", piece))
         elif piece.kind == "close":
             while around.pop()[1].kind != "open":
                 pass
-        elif found and around and around[-1][1].key == "tag" and around[-1][0] == found[2]:
+        elif match and around and around[-1][1].key == "tag" and around[-1][0] == match[2]:
             opened = around.pop()[1]
             opened.kind, opened.behavior, piece.kind = "open", "once", "close"
 
 
 def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
     """Makes one piece of an element whose text is no prose, and of marks around no text."""
-    made: list[_Piece] = []
+    new_pieces: list[_Piece] = []
     opened: list[int] = []
     for piece in pieces:
-        made.append(piece)
+        new_pieces.append(piece)
         if piece.kind == "open":
-            opened.append(len(made) - 1)
+            opened.append(len(new_pieces) - 1)
         if piece.kind != "close":
             continue
-        some = made[(start := opened.pop()) :]
-        tag = _TAG.match(some[0].markup) if some[0].key == "tag" else None
-        shown = "".join(member.text for member in some)
+        members = new_pieces[(start := opened.pop()) :]
+        tag = _TAG.match(members[0].markup) if members[0].key == "tag" else None
+        shown = "".join(member.text for member in members)
         if is_blank(shown) or (tag is not None and tag[2].lower() in _COPIED):
-            parts = [member.inner or (member.markup or member.raw,) for member in some]
+            parts = [member.inner or (member.markup or member.raw,) for member in members]
             whole = _Piece("void" if is_blank(shown) else "protected", "", 0, 0, shown.strip())
-            whole.raw = "".join(member.raw for member in some)
-            whole.markup = "".join(member.markup or member.raw for member in some)
+            whole.raw = "".join(member.raw for member in members)
+            whole.markup = "".join(member.markup or member.raw for member in members)
             whole.inner = tuple(part for inner in parts for part in inner)
-            made[start:] = [whole]
-    return made
+            new_pieces[start:] = [whole]
+    return new_pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -787,20 +790,20 @@ def _write_items(
 
 
 def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
-    def escape_some(some: str) -> str:
-        places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
+    def escape_some(words: str) -> str:
+        places = {match.start() for match in _OWN.finditer(words) if match[0] in text.escaped}
         if "{" in text.escaped:  # of MDX, where braces and brackets always mean something
-            places |= {found.start() for found in re.finditer("[<{]", some)}
+            places |= {match.start() for match in re.finditer("[<{]", words)}
         if escape.special is not None:
-            places |= {found.start() for found in escape.special.finditer(some)}
-        cuts = [0, *sorted(places), len(some)]
-        return "\\".join(some[start:end] for start, end in pairwise(cuts)) if places else some
+            places |= {match.start() for match in escape.special.finditer(words)}
+        cuts = [0, *sorted(places), len(words)]
+        return "\\".join(words[start:end] for start, end in pairwise(cuts)) if places else words
 
     first = ""
     if starts_line and escape.at_start and written:
-        found = _NUMBER.match(written)
-        if found is not None:
-            first, written = found[0] + "\\" + written[found.end()], written[found.end() + 1 :]
+        match = _NUMBER.match(written)
+        if match is not None:
+            first, written = match[0] + "\\" + written[match.end()], written[match.end() + 1 :]
         elif written[0] in string.punctuation:
             first, written = "\\" + written[0], written[1:]
         elif escape.as_reference:
@@ -813,14 +816,14 @@ def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: boo
 
 def _list_meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Lists text and markup, without blanks and what lines it stands in."""
-    found: list[tuple[str, str]] = []
+    meaning: list[tuple[str, str]] = []
     for kind, raw in items:
         if kind in ("text", "blank"):
             shown = "".join(raw.split())
-            if found and found[-1][0] == "text":
-                found[-1] = ("text", found[-1][1] + shown)
+            if meaning and meaning[-1][0] == "text":
+                meaning[-1] = ("text", meaning[-1][1] + shown)
             elif shown:
-                found.append(("text", shown))
+                meaning.append(("text", shown))
         elif kind != "raw":
-            found.append(("markup", _CONTINUED.sub("\n", raw).strip(" ")))
-    return found
+            meaning.append(("markup", _CONTINUED.sub("\n", raw).strip(" ")))
+    return meaning

@@ -262,8 +262,8 @@ def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
 def _read_text(state: StateInline, silent: bool) -> bool:
     """Reads text up to what may be markup; what has no inner marks of its own is copied."""
     start, src, end = state.pos, state.src, state.posMax
-    found = state.md.inline.terminator_re.search(src, start)
-    stop = min(found.start(), end) if found is not None else end
+    match = state.md.inline.terminator_re.search(src, start)
+    stop = min(match.start(), end) if match is not None else end
     begins = _MAY_BE_WHOLE.search(src, start, min(stop + 4, end)) if stop > start else None
     whole = None
     if begins is not None and begins.start() < stop:
@@ -298,45 +298,45 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
 
     def rule(state: StateInline, silent: bool) -> bool:
         for row, pattern in table.get(state.src[state.pos], ()):
-            found = pattern.match(state.src, state.pos, state.posMax)
-            if found is None or _is_other_link(state, found):
+            match = pattern.match(state.src, state.pos, state.posMax)
+            if match is None or _is_other_link(state, match):
                 continue
             if not silent:
-                _push(state, row, found)
-            state.pos = found.end()
+                _push(state, row, match)
+            state.pos = match.end()
             return True
         return False
 
     return rule
 
 
-def _is_other_link(state: StateInline, found: re.Match[str]) -> bool:
+def _is_other_link(state: StateInline, match: re.Match[str]) -> bool:
     """Returns whether labels say that CommonMark, or no dialect, has a link here."""
 
     def is_known(group: str) -> bool:
-        label = normalizeReference(found.groupdict().get(group) or "")
+        label = normalizeReference(match.groupdict().get(group) or "")
         return label in state.env.get("references", ())
 
-    is_apart = "target" in found.re.groupindex
+    is_apart = "target" in match.re.groupindex
     return is_known("label") or (is_apart and (is_known("text") or not is_known("target")))
 
 
-def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
-    if not found.groupdict().get("text"):
-        is_tag = found[0].startswith("<")
+def _push(state: StateInline, row: Inline, match: re.Match[str]) -> None:
+    if not match.groupdict().get("text"):
+        is_tag = match[0].startswith("<")
         token = state.push("html_inline" if is_tag else "copied", "", 0)
-        token.content, token.info = found[0], row.kind
-        if (note := found.groupdict().get("note")) is not None:
+        token.content, token.info = match[0], row.kind
+        if (note := match.groupdict().get("note")) is not None:
             token.type, token.content, token.children = "note", note, []
             state.md.inline.parse(note, state.md, state.env, token.children)
         return
     end = state.posMax
     token = state.push("marked_open", "", 1)
-    token.info, token.meta["inner"] = "repeat" if row.repeats else "once", found.start("text")
-    state.pos, state.posMax = found.span("text")
+    token.info, token.meta["inner"] = "repeat" if row.repeats else "once", match.start("text")
+    state.pos, state.posMax = match.span("text")
     state.md.inline.tokenize(state)
     token = state.push("marked_close", "", -1)
-    token.meta["inner"] = found.end("text")
+    token.meta["inner"] = match.end("text")
     state.posMax = end
 
 
@@ -385,12 +385,12 @@ def _make_block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
         if not is_start or state.is_code_block(start):
             return False
         for row, pattern in table:
-            found = pattern.match(state.src, place, state.eMarks[end - 1])
-            last = found and _find_end(state, row, found, start, end)
-            if found is None or not last:
+            match = pattern.match(state.src, place, state.eMarks[end - 1])
+            last = match and _find_end(state, row, match, start, end)
+            if match is None or not last:
                 continue
             if not silent:
-                _push_block(state, row, found, start, last)
+                _push_block(state, row, match, start, last)
             return True
         return False
 
@@ -398,13 +398,13 @@ def _make_block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
 
 
 def _find_end(
-    state: StateBlock, row: Block, found: re.Match[str], start: int, end: int
+    state: StateBlock, row: Block, match: re.Match[str], start: int, end: int
 ) -> int | None:
     """Finds the line behind a construct; None: it has no end, and is none."""
     if not row.end:
-        line = start + found[0].count("\n") + 1
+        line = start + match[0].count("\n") + 1
         options = re.compile(rf"{row.options}$", re.MULTILINE)
-        while row.options and "{" in found[0] and line < end:
+        while row.options and "{" in match[0] and line < end:
             if not options.match(state.src, state.bMarks[line] + state.tShift[line]):
                 break
             line += 1
@@ -412,13 +412,13 @@ def _find_end(
     if row.end == _BLANK_LINE:
         return next((line for line in range(start, end) if state.isEmpty(line)), end)
     # Of many beginnings without an end, each would search all that follows
-    wanted = row.end.replace("\\1", re.escape(found[1])) if found.re.groups else row.end
+    wanted = row.end.replace("\\1", re.escape(match[1])) if match.re.groups else row.end
     missing = state.env.setdefault("missing", set())
     if (wanted, end) in missing:
         return None
     pattern = re.compile(wanted)
     for line in range(start, end):
-        place = state.bMarks[line] + state.tShift[line] if line > start else found.end()
+        place = state.bMarks[line] + state.tShift[line] if line > start else match.end()
         if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
             break
         if pattern.search(state.src[place : state.eMarks[line]]):
@@ -427,24 +427,24 @@ def _find_end(
     return None
 
 
-def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int, end: int) -> None:
-    groups = found.groupdict()
+def _push_block(state: StateBlock, row: Block, match: re.Match[str], start: int, end: int) -> None:
+    groups = match.groupdict()
     state.line = end
     token = state.push("line_open", "title", 1)
     token.map, token.info = [start, end], row.skipped
     # Values of attributes may be translated
-    token.markup = "" if groups.get("text") else re.sub(r"\"[^\"]*\"|'[^']*'", "", found[0])
-    token.meta["tags"] = found.span("tags") if groups.get("tags") else None
+    token.markup = "" if groups.get("text") else re.sub(r"\"[^\"]*\"|'[^']*'", "", match[0])
+    token.meta["tags"] = match.span("tags") if groups.get("tags") else None
     if groups.get("text"):
         inline = state.push("inline", "", 0)
         inline.map, inline.children = [start, start + 1], []
         inline.content = groups["text"]
-        place = found.start("text")
+        place = match.start("text")
         parts = re.finditer(r"[^ \t\n].*", groups["text"])
         inline.meta["lines"] = [(place + part.start(), place + part.end()) for part in parts]
         inline.meta["frame"] = (
-            found[0][: found.start("text") - found.start()],
-            found[0][found.end("text") - found.start() :],
+            match[0][: match.start("text") - match.start()],
+            match[0][match.end("text") - match.start() :],
         )
     state.push("line_close", "title", -1)
     if row.indents:
@@ -484,8 +484,8 @@ def _place_texts(state: StateCore) -> None:
     references = state.env.setdefault("references", {})
     for token in state.tokens:
         # Some read definitions of links there, too
-        for found in DEFINITIONS.finditer(token.content if token.type == "html_block" else ""):
-            for label, target in re.findall(r"\[([^\]\n]+)\]:[ \t]+(\S+)", found[0]):
+        for match in DEFINITIONS.finditer(token.content if token.type == "html_block" else ""):
+            for label, target in re.findall(r"\[([^\]\n]+)\]:[ \t]+(\S+)", match[0]):
                 known = {"href": target, "title": "", "map": token.map}
                 references.setdefault(normalizeReference(label), known)
         if token.type != "inline":
@@ -531,28 +531,28 @@ def _place_cell(src: str, token: Token, row: Token) -> None:
 @cache
 def parser(*, is_mdx: bool = False) -> MarkdownIt:
     """Makes the parser of a dialect: what is written in all of them, or MDX."""
-    made = MarkdownIt("commonmark", {"maxNesting": DEEPEST, "inline_definitions": True})
-    made.inline, made.block = _InlineParser(), _BlockParser()
-    made.use(deflist_plugin)
-    made.use(footnote_plugin, inline=False, move_to_end=False)
-    made.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
-    made.disable(["footnote_ref", "math_block", "text_join", "fragments_join"])
-    made.inline.ruler.disable("linkify")
-    made.inline.ruler.at("text", _read_text)
+    markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST, "inline_definitions": True})
+    markdown.inline, markdown.block = _InlineParser(), _BlockParser()
+    markdown.use(deflist_plugin)
+    markdown.use(footnote_plugin, inline=False, move_to_end=False)
+    markdown.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
+    markdown.disable(["footnote_ref", "math_block", "text_join", "fragments_join"])
+    markdown.inline.ruler.disable("linkify")
+    markdown.inline.ruler.at("text", _read_text)
     rows = (*INLINES, _EXPRESSION) if is_mdx else INLINES
-    made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
+    markdown.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
     if is_mdx:
-        made.block.ruler.at("code", _read_indented)
+        markdown.block.ruler.at("code", _read_indented)
         chains = ["paragraph", "reference", "blockquote"]
-        made.block.ruler.at("html_block", _read_comment, {"alt": chains})
+        markdown.block.ruler.at("html_block", _read_comment, {"alt": chains})
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
         early += _MDX
-    made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
+    markdown.block.ruler.before("table", "dialects", _make_block_rule(early), around)
     late = [row for row in BLOCKS if row.is_late]
-    made.block.ruler.before(
+    markdown.block.ruler.before(
         "paragraph", "late_dialects", _make_block_rule(late), {"alt": ["paragraph", "reference"]}
     )
-    made.core.ruler.before("inline", "places", _place_texts)
-    return made
+    markdown.core.ruler.before("inline", "places", _place_texts)
+    return markdown

@@ -35,17 +35,17 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         raise archive.damaged("has a password; save it without")
     source = parsed(content, f"{settings.name}: {_CONTENT}", NAMESPACES)
     sheets = [
-        Sheet(source.attribute(one, "table:name") or "", _CONTENT, source, cells, set())
-        for one in source.root.walk()
-        if one.name == "table:table" and (cells := list(_cells(source, one)))
+        Sheet(source.attribute(element, "table:name") or "", _CONTENT, source, cells, set())
+        for element in source.root.walk()
+        if element.name == "table:table" and (cells := list(_cells(source, element)))
     ]
     choose_cells(sheets, settings)
     dialect = OPEN_DOCUMENT
     reader = InlineReader(
         source,
-        lambda one: dialect.behaviors.get(one.name, "protected"),
+        lambda element: dialect.behaviors.get(element.name, "protected"),
         dialect.breaks,
-        lambda one: dialect.half(source, one),
+        lambda element: dialect.half(source, element),
     )
     units = [
         build_unit(
@@ -80,7 +80,7 @@ def _without_attribute(source: Source, place: tuple[int, int]) -> Edit:
 
 
 def _paragraphs(cell: Element) -> list[Element]:
-    return [one for one in cell.children if one.name == "text:p"]
+    return [child for child in cell.children if child.name == "text:p"]
 
 
 def _cells(source: Source, table: Element) -> Iterator[Cell]:
@@ -90,20 +90,20 @@ def _cells(source: Source, table: Element) -> Iterator[Cell]:
         if line.name != "table:table-row":
             continue
         column = 1
-        for one in line.children:
-            if one.name not in _CELLS:
+        for child in line.children:
+            if child.name not in _CELLS:
                 continue
-            n_columns = _number(source, one, "table:number-columns-repeated")
-            text = "\n".join(map(source.content, _paragraphs(one)))
-            fixed = FORMULA if source.value_place(one, "table:formula") else ""
-            value = source.attribute(one, _VALUE)
+            n_columns = _number(source, child, "table:number-columns-repeated")
+            text = "\n".join(map(source.content, _paragraphs(child)))
+            fixed = FORMULA if source.value_place(child, "table:formula") else ""
+            value = source.attribute(child, _VALUE)
             if value is not None and "".join(value.split()) != "".join(text.split()):
                 fixed = fixed or "cell whose value is not what it shows"
             fixed = fixed or "text of several columns" * (n_columns > 1)
-            is_text = source.attribute(one, "office:value-type") == "string"
+            is_text = source.attribute(child, "office:value-type") == "string"
             if text and is_text:
                 for place in range(column, column + min(n_columns, _MOST_REPEATED)):
-                    yield Cell(row, place, one, text, fixed=fixed)
+                    yield Cell(row, place, child, text, fixed=fixed)
             column += n_columns
         row += _number(source, line, "table:number-rows-repeated")
 

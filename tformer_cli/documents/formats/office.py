@@ -320,7 +320,7 @@ class _PartReader:
         self._dialect = dialect
         self._has_prompts = has_prompts
         self._inline = InlineReader(
-            source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
+            source, self._behavior, dialect.breaks, lambda element: dialect.half(source, element)
         )
         self.skipped: Counter[str] = Counter()
         self._runs = RunReader(source, dialect, self.skipped)
@@ -350,7 +350,7 @@ class _PartReader:
         return (
             self._has_prompts
             and element.name in _SHAPES
-            and any(one.name in self._dialect.prompts for one in element.walk())
+            and any(inner.name in self._dialect.prompts for inner in element.walk())
         )
 
     def _descriptions(self, element: Element) -> Iterator[Unit]:
@@ -375,7 +375,7 @@ class _PartReader:
             return known
         # A text box has paragraphs of its own; what is left are fields
         units = self._dialect.paragraphs | self._dialect.plain
-        return "void" if any(one.name in units for one in element.walk()) else "protected"
+        return "void" if any(inner.name in units for inner in element.walk()) else "protected"
 
 
 def _in_quotes(raw: str) -> Callable[[str], str]:
@@ -423,9 +423,9 @@ class RunReader:
 
     def _text_name(self, paragraph: Element) -> str:
         """Finds what the file itself calls the text of a run."""
-        texts = (one for one in paragraph.walk() if one.name in self._dialect.texts)
-        one = next(texts, paragraph)
-        name: str = re.match(r"[^\s/>]+", self._source.text[one.start + 1 : one.inner])[0]  # type: ignore[index]
+        texts = (element for element in paragraph.walk() if element.name in self._dialect.texts)
+        element = next(texts, paragraph)
+        name: str = re.match(r"[^\s/>]+", self._source.text[element.start + 1 : element.inner])[0]  # type: ignore[index]
         return f"{name[:-1]}t"  # of a paragraph, w:p or a:p, that has characters only
 
     def _read(self, element: Element) -> Iterator[Piece]:
@@ -465,12 +465,12 @@ class RunReader:
         return Piece("protected" if text else "void", raw, start, end, text)
 
     def _texts(self, element: Element) -> str:
-        texts = (one for one in element.walk() if one.name in self._dialect.texts)
+        texts = (inner for inner in element.walk() if inner.name in self._dialect.texts)
         return "".join(map(self._source.content, texts))
 
     def _container(self, element: Element) -> Iterator[Piece]:
         holder_name = self._dialect.containers[element.name]
-        holders = [one for one in element.children if one.name == holder_name]
+        holders = [child for child in element.children if child.name == holder_name]
         holder = element if not holder_name else holders[0] if holders else None
         inside = list(self._read(holder)) if holder else []
         if holder is None or all(is_blank(piece.text) for piece in inside):
@@ -484,26 +484,28 @@ class RunReader:
 
     def _run(self, run: Element) -> Iterator[Piece]:
         source, dialect = self._source, self._dialect
-        properties = "".join(source.raw(one) for one in run.children if one.name[1:] == ":rPr")
+        properties = "".join(
+            source.raw(child) for child in run.children if child.name[1:] == ":rPr"
+        )
         content = [
-            one
-            for one in run.children
-            if one.name[1:] != ":rPr" and one.name not in dialect.dropped
+            child
+            for child in run.children
+            if child.name[1:] != ":rPr" and child.name not in dialect.dropped
         ]
         text = "".join(
-            source.content(one) if one.name in dialect.texts else dialect.characters[one.name]
-            for one in content
-            if one.name in dialect.texts or one.name in dialect.characters
+            source.content(child) if child.name in dialect.texts else dialect.characters[child.name]
+            for child in content
+            if child.name in dialect.texts or child.name in dialect.characters
         )
         if not content:
             return
-        codes = [one for one in content if one.name in ("w:fldChar", "w:instrText")]
+        codes = [child for child in content if child.name in ("w:fldChar", "w:instrText")]
         if codes or not text:
             kind = source.attribute(codes[0], "w:fldCharType") or "code" if codes else ""
-            breaks = all(one.name in dialect.breaks for one in content)
+            breaks = all(child.name in dialect.breaks for child in content)
             raw = source.raw(run)
-            for one in content:
-                self.count(one)
+            for child in content:
+                self.count(child)
             yield Piece("void", raw, run.start, run.end, breaks=breaks, key=kind)
             return
         behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
@@ -511,15 +513,15 @@ class RunReader:
         key = "" if is_blank(text) else _NOT_SEEN.sub("", properties) + " "
         opening = source.tag(run) + properties
         yield Piece("open", opening, run.start, run.inner, behavior=behavior, level="run", key=key)
-        for one in content:
-            if one.name in dialect.texts:
-                yield from self._text_pieces(one)
-            elif one.name in dialect.characters:
-                character = dialect.characters[one.name]
-                yield Piece("text", "", one.start, one.end, character, level="inside")
+        for child in content:
+            if child.name in dialect.texts:
+                yield from self._text_pieces(child)
+            elif child.name in dialect.characters:
+                character = dialect.characters[child.name]
+                yield Piece("text", "", child.start, child.end, character, level="inside")
             else:
-                self.count(one)
-                yield replace(self._void(one), level="inside")
+                self.count(child)
+                yield replace(self._void(child), level="inside")
         raw = source.text[run.inner_end : run.end]
         yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)
 
@@ -533,36 +535,36 @@ class RunReader:
 
         What a field shows (a number of a page) is copied, except the text of a link.
         """
-        made: list[Piece] = []
+        parts: list[Piece] = []
         begins: list[int] = []
         for piece in pieces:
-            made.append(piece)
+            parts.append(piece)
             if piece.key == "begin":
-                begins.append(len(made) - 1)
+                begins.append(len(parts) - 1)
             elif piece.key == "end" and begins:
                 place = begins.pop()
-                if sum({"open": 1, "close": -1}.get(one.kind, 0) for one in made[place:]) == 0:
-                    made[place:] = self._field(made[place:])
-        return made
+                if sum({"open": 1, "close": -1}.get(inner.kind, 0) for inner in parts[place:]) == 0:
+                    parts[place:] = self._field(parts[place:])
+        return parts
 
     def _field(self, pieces: list[Piece]) -> list[Piece]:
         start, end = pieces[0].start, pieces[-1].end
-        parts = [number for number, one in enumerate(pieces) if one.key == "separate"]
+        parts = [number for number, piece in enumerate(pieces) if piece.key == "separate"]
         middle = parts[-1] if parts else len(pieces) - 1
         shown = pieces[middle + 1 : -1]
-        code = "".join(one.raw for one in pieces[:middle])
-        if re.search(r"instrText[^>]*>\s*HYPERLINK\b", code) and any(one.text for one in shown):
+        code = "".join(piece.raw for piece in pieces[:middle])
+        if re.search(r"instrText[^>]*>\s*HYPERLINK\b", code) and any(piece.text for piece in shown):
             raw = self._source.text[start : pieces[middle].end]
             opening = Piece("open", raw, start, pieces[middle].end)
             return [opening, *shown, replace(pieces[-1], kind="close", key="")]
-        return [self._copied(start, end, "".join(one.text for one in shown))]
+        return [self._copied(start, end, "".join(piece.text for piece in shown))]
 
     def _merged(self, pieces: list[Piece]) -> tuple[list[Piece], tuple[str, str]]:
         """Joins runs that look the same; the look of the most text needs no span at all.
 
         Also returns the opening and closing of runs with that look.
         """
-        made: list[Piece] = []
+        new_pieces: list[Piece] = []
         counts: Counter[str] = Counter()
         openings: dict[str, Piece] = {}
         key, ending, links = "", "</w:r>", 0
@@ -570,9 +572,9 @@ class RunReader:
             if piece.kind != "text" and piece.level == "paragraph":
                 links += {"open": 1, "close": -1}.get(piece.kind, 0)
             if piece.kind == "open" and piece.level == "run":
-                last = made[-1] if made else piece
+                last = new_pieces[-1] if new_pieces else piece
                 if last.kind == "close" and last.level == "run" and piece.key in ("", last.key):
-                    made.pop()
+                    new_pieces.pop()
                     continue
                 key = piece.key
                 openings.setdefault(key, piece)
@@ -583,11 +585,13 @@ class RunReader:
                 # A link's look is the base only where all is a link
                 is_link = links or openings[key].behavior == "once"
                 counts[key] += 0 if is_link else len(piece.text)
-            made.append(piece)
+            new_pieces.append(piece)
         base = max(counts, key=lambda key: (key != "", counts[key])) if counts else ""
         opening = openings[base].raw if base in openings else ""
         of_base = ("", base)
-        kept = [one for one in made if not (one.level == "run" and one.key in of_base)]
+        kept = [
+            piece for piece in new_pieces if not (piece.level == "run" and piece.key in of_base)
+        ]
         return kept, (opening, ending)
 
 

@@ -99,7 +99,7 @@ class _Entry:
     is_obsolete: bool = False
 
     def value(self, keyword: str) -> str:
-        return next((one.value for one in self.fields if one.keyword == keyword), "")
+        return next((field.value for field in self.fields if field.keyword == keyword), "")
 
     @property
     def is_header(self) -> bool:
@@ -113,21 +113,21 @@ class _Entry:
         )
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found["bytes"]:
-        numbers = found["bytes"].split("\\")
+def _unescaped(match: re.Match[str]) -> str:
+    if match["bytes"]:
+        numbers = match["bytes"].split("\\")
         whole = bytes(int(n[1:], 16) if n[0] == "x" else int(n, 8) for n in numbers)
         try:
             return whole.decode()
         except UnicodeDecodeError:
             return whole.decode("latin-1")
-    name = found["name"]
+    name = match["name"]
     # With a line end the string goes on in the next line
     return "" if name[-1] == "\n" else _ESCAPED.get(name, name)
 
 
 def _quoted(text: str) -> str:
-    return '"' + "".join(_WRITTEN.get(one, one) for one in text) + '"'
+    return '"' + "".join(_WRITTEN.get(character, character) for character in text) + '"'
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
@@ -142,13 +142,13 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii", "usascii"):
         text, encoding = decoded(data, settings)
     else:
-        found, encoding = decoded_as(data, name), Encoding(name=name, where=settings.name)
-        if found is None:
+        decoded_text, encoding = decoded_as(data, name), Encoding(name=name, where=settings.name)
+        if decoded_text is None:
             raise DataError(
                 f"{settings.name}: is not in {name[:20]}, which it declares; convert it: "
                 "msgconv -t UTF-8"
             )
-        text = found
+        text = decoded_text
     return PoDocument(text, encoding, list(_entries(text, settings)), settings)
 
 
@@ -196,8 +196,8 @@ def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
 
 
 def _line_end(text: str, place: int) -> int:
-    found = text.find("\n", place)
-    return len(text) if found < 0 else found
+    end = text.find("\n", place)
+    return len(text) if end < 0 else end
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +209,15 @@ class _Plurals:
 
     @classmethod
     def parse(cls, value: str) -> "_Plurals | None":
-        found = _PLURALS.search(value)
-        if found is None:
+        match = _PLURALS.search(value)
+        if match is None:
             return None
         try:
-            rule: Callable[[int], int] = gettext.c2py(found[2].strip())
+            rule: Callable[[int], int] = gettext.c2py(match[2].strip())
             rule(1)  # it may fail only when it is used: n%0
         except (ValueError, ArithmeticError):
             return None
-        return cls(int(found[1]), rule)
+        return cls(int(match[1]), rule)
 
     def is_common(self, form: int) -> bool:
         """Tests whether a form is that of many numbers, so that its text has to show them."""
@@ -256,8 +256,8 @@ class PoDocument:
             if not entry.is_obsolete
         )
         self._is_of_source = False
-        told = self._header_values()
-        own = told.get("Language", "")
+        header = self._header_values()
+        own = header.get("Language", "")
         # As Django's locale/en, which has no translations: it is a template
         ours, theirs = settings.source_language, settings.target_language
         if _CODE.fullmatch(own) and ours and theirs and is_same_language(own, ours):
@@ -267,16 +267,16 @@ class PoDocument:
                 if not (entry.is_header or entry.is_obsolete)
                 for target in entry.targets
             )
-            told = self._header_values()
-            own = told.get("Language", "")
+            header = self._header_values()
+            own = header.get("Language", "")
         if is_code := _CODE.fullmatch(own):
             check_target(settings, own, "Language")
         self._known_rule = plural_forms(own if is_code else settings.target_language)
         plural_rule = self._new_values(is_ascii=True).get("Plural-Forms")
-        has_rule = bool(told.get("Plural-Forms")) and plural_rule is None
+        has_rule = bool(header.get("Plural-Forms")) and plural_rule is None
         if self._has_plurals and not (has_rule or self._known_rule):
             self.skipped["plural rule of an unknown language (--target-language)"] += 1
-        self._plurals = _Plurals.parse(plural_rule or told.get("Plural-Forms", ""))
+        self._plurals = _Plurals.parse(plural_rule or header.get("Plural-Forms", ""))
         self._fillings = [
             filling
             for entry in entries
@@ -293,7 +293,7 @@ class PoDocument:
         pairs = zip(self._fillings, translated, strict=True)
         for _, group in groupby(pairs, key=lambda pair: pair[0].entry.targets[0].start):
             filled = list(group)
-            if any(given is not None for _, given in filled):
+            if any(translation is not None for _, translation in filled):
                 edits += self._message_edits(filled)
         if edits:
             edits += self._header_edits(is_ascii=all(content.isascii() for *_, content in edits))
@@ -318,11 +318,11 @@ class PoDocument:
     ) -> Iterator[tuple[int, int, str]]:
         """Writes a message: its fields, others that the language needs, and the flag."""
         entry, texts = filled[0][0].entry, dict[str, str]()
-        for filling, given in filled:
+        for filling, translation in filled:
             content = filling.source.value  # of one that has nothing to translate, beside others
-            if given is not None:
-                content = rendered(given)
-                if given.spans:
+            if translation is not None:
+                content = rendered(translation)
+                if translation.spans:
                     content = content.replace(" \n", "\n")  # the space of a joined line
                 content = filling.segment.before + content + filling.segment.after
             is_wrapped = len(filling.source.strings) > 1
@@ -370,8 +370,8 @@ class PoDocument:
 
     def _new_values(self, *, is_ascii: bool) -> dict[str, str]:
         """Makes the fields of the header that it lacks, or for which a template has no value."""
-        told, label = self._header_values(), self._settings.target_language
-        content = told.get("Content-Type") or "text/plain; charset=UTF-8"
+        header, label = self._header_values(), self._settings.target_language
+        content = header.get("Content-Type") or "text/plain; charset=UTF-8"
         values = {
             "Project-Id-Version": PurePath(self._settings.name).stem,
             "PO-Revision-Date": _now(),
@@ -384,7 +384,7 @@ class PoDocument:
             "Plural-Forms": self._known_rule or (_LIKE_SOURCE if self._has_plurals else ""),
         }
         is_template = any(
-            beginning and told.get(name, "").startswith(beginning)
+            beginning and header.get(name, "").startswith(beginning)
             for name, beginning in _TEMPLATE.items()
         )
         needed = {
@@ -392,18 +392,18 @@ class PoDocument:
             "Content-Type": not is_ascii,
             "Plural-Forms": self._has_plurals and bool(self._known_rule),
         }
-        made = {
+        new_values = {
             name: values[name]
             for name, beginning in _TEMPLATE.items()
             if (
-                (told[name].startswith(beginning) if beginning else not told[name])
-                if name in told
+                (header[name].startswith(beginning) if beginning else not header[name])
+                if name in header
                 else (is_template or needed.get(name, False)) and values[name]
             )
         }
-        if not is_ascii and "Content-Type" in told and content != values["Content-Type"]:
-            made["Content-Type"] = values["Content-Type"]
-        return made
+        if not is_ascii and "Content-Type" in header and content != values["Content-Type"]:
+            new_values["Content-Type"] = values["Content-Type"]
+        return new_values
 
     def _header_edits(self, *, is_ascii: bool) -> Iterator[tuple[int, int, str]]:
         new = self._new_values(is_ascii=is_ascii)
@@ -428,8 +428,8 @@ class PoDocument:
         for place, comment in self._header.comments:
             if _FLAGS.match(comment) and "fuzzy" in comment:
                 flags = [flag for flag in re.split(r"[\s,]+", comment[2:]) if flag]
-                others = ", ".join(flag for flag in flags if flag != "fuzzy")
-                kept = f"#, {others}{self._line_end}" if others else ""
+                other_flags = ", ".join(flag for flag in flags if flag != "fuzzy")
+                kept = f"#, {other_flags}{self._line_end}" if other_flags else ""
                 yield place, place + len(comment), kept
 
 
@@ -442,7 +442,7 @@ def _now() -> str:
 
 def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iterator[_Filling]:
     """Finds the source of each empty target: the singular for the form of one, else the plural."""
-    sources = {one.keyword: one for one in entry.fields}
+    sources = {field.keyword: field for field in entry.fields}
     refills = refills and entry.is_fuzzy
     keywords = [target.keyword for target in entry.targets if refills or not target.value]
     if not keywords:
@@ -464,19 +464,19 @@ def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iter
             "msgid": [keyword for keyword in keywords if keyword in singular],
             "msgid_plural": [keyword for keyword in keywords if keyword not in singular],
         }
-    for name, some in by_source.items():
+    for name, targets in by_source.items():
         segment = _segment(sources[name].value, name)
-        if some and segment.text:
-            yield _Filling(entry, sources[name], segment, some)
+        if targets and segment.text:
+            yield _Filling(entry, sources[name], segment, targets)
 
 
 def _segment(text: str, context: str) -> Segment:
     builder = SegmentBuilder(context)
 
     def add(part: str) -> None:
-        first, *others = _WRAPPED.split(part)
+        first, *later_lines = _WRAPPED.split(part)
         builder.text(first)
-        for line in others:
+        for line in later_lines:
             builder.text(" ")
             builder.void("\n")
             builder.text(line)

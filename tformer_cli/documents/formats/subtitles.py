@@ -157,7 +157,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             content = content[:number]
         elif not is_vtt and limit < len(text):
             content = _NUMBER_LINE.sub("", content)
-        lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
+        lines = [(start + line.start(), start + line.end()) for line in _LINE.finditer(content)]
         lines = [(first, last) for first, last in lines if not is_blank(text[first:last])]
         if not lines or (is_vtt and _is_data(content)):
             continue
@@ -211,8 +211,8 @@ def _mark(text: str, start: int, end: int) -> str:
         return "sign"
     if _VOICE.match(text, start, end):
         return "name"
-    if found := _NAME.match(text, start, end):
-        name = found[1]
+    if match := _NAME.match(text, start, end):
+        name = match[1]
         if name.isupper():
             return "name"
         # In small letters it may also be words before a colon
@@ -227,8 +227,8 @@ def _mark(text: str, start: int, end: int) -> str:
 def _next_number(content: str) -> int | None:
     """Finds the end of the text before a blank line and the number of another cue."""
     # All blanks are passed at once: a search from each of many would take long
-    for found in _BLANKS.finditer(content):
-        if found[1] and (blank := _TWO_LINE_ENDS.search(content, found.start(), found.start(1))):
+    for match in _BLANKS.finditer(content):
+        if match[1] and (blank := _TWO_LINE_ENDS.search(content, match.start(), match.start(1))):
             return blank.start()
     return None
 
@@ -265,7 +265,7 @@ def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
             group and not (cue.is_speech or cue.is_turn or group[-1].is_speech),
             group and _tags(cue) == _tags(group[-1]),
             group and -0.1 < cue.begins - group[-1].ends < _LONGEST_PAUSE,
-            sum(len(one.text) for one in group) + len(cue.text) < _MOST_CHARACTERS,
+            sum(len(earlier.text) for earlier in group) + len(cue.text) < _MOST_CHARACTERS,
             not re.match(r"[\u266a\[(\u2010-\u2015-]", cue.text),
         )
         if group and not all(goes_on):
@@ -347,11 +347,11 @@ class SubtitleDocument:
         if self._label and any(segment is not None for segment in translated):
             written += self._label[1], self._language
             place = self._label.end()
-        for group, given in zip(self._groups, translated, strict=True):
+        for group, new in zip(self._groups, translated, strict=True):
             own = group.segment
-            if given is None or (given.text, given.spans) == (own.text, own.spans):
+            if new is None or (new.text, new.spans) == (own.text, own.spans):
                 continue
-            for cue, part in zip(group.cues, _cut(group, given), strict=True):
+            for cue, part in zip(group.cues, _cut(group, new), strict=True):
                 written += self._text[place : cue.start], self._cue(cue, part)
                 place = cue.end
         written.append(self._text[place:])
@@ -367,17 +367,17 @@ class SubtitleDocument:
         return rendered(replace(part, text=text), escape).replace("\n", self._line_end)
 
 
-def _cut(group: _Group, given: Segment) -> list[Segment]:
+def _cut(group: _Group, translation: Segment) -> list[Segment]:
     """Cuts a translation in the texts of its cues."""
-    text, number = given.text, len(group.cuts)
-    found = sorted(span.start for span in given.spans if span.opening in group.cuts)[:number]
-    places = [0, *(_at_word(text, place) for place in found), len(text)]
-    if len(found) < number or any(is_blank(text[a:b]) for a, b in pairwise(places)):
+    text, number = translation.text, len(group.cuts)
+    cuts = sorted(span.start for span in translation.spans if span.opening in group.cuts)[:number]
+    places = [0, *(_at_word(text, place) for place in cuts), len(text)]
+    if len(cuts) < number or any(is_blank(text[a:b]) for a, b in pairwise(places)):
         # The alignment is of no use: by the share of characters that each cue had
         sizes = [len(cue.text) for cue in group.cues]
         shares = [sum(sizes[:end]) / sum(sizes) for end in range(1, number + 1)]
         places = [0, *(_at_word(text, round(share * len(text))) for share in shares), len(text)]
-    marks = [span for span in given.spans if span.opening not in group.cuts]
+    marks = [span for span in translation.spans if span.opening not in group.cuts]
     return [
         _clipped(text, marks, *place, is_last=place[1] == len(text)) for place in pairwise(places)
     ]
@@ -385,7 +385,7 @@ def _cut(group: _Group, given: Segment) -> list[Segment]:
 
 def _at_word(text: str, place: int) -> int:
     """Moves a place to the nearest beginning of a word; a text without blanks has no better one."""
-    starts = [found.end() for found in re.finditer(r"\s+(?=\S)", text)]
+    starts = [blank.end() for blank in re.finditer(r"\s+(?=\S)", text)]
     return min(starts, key=lambda start: abs(start - place), default=place)
 
 
@@ -408,7 +408,7 @@ def _wrapped(text: str, width: int) -> str:
     """Puts line ends in place of spaces so that lines fit and are about equally long."""
     count = -(-len(text) // width)
     characters = list(text)
-    spaces = [place for place, one in enumerate(text) if one == " "]
+    spaces = [place for place, character in enumerate(text) if character == " "]
     for line in range(1, count):
         ideal = line * len(text) / count
         # Of the two spaces around it only: a damaged cue may be as long as the file

@@ -62,7 +62,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     chosen: list[int] = []
     for name in map(in_one_line, settings.columns):
         if settings.has_header and names.count(name) > 1:
-            places = " and ".join(str(n) for n, one in enumerate(names, 1) if one == name)
+            places = " and ".join(str(n) for n, header in enumerate(names, 1) if header == name)
             raise UsageError(
                 f"{option}: {settings.name} has {name} in the columns {places}; name one by its "
                 "number"
@@ -108,10 +108,10 @@ class _PlainSlot(Slot):
 
 def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
     text, encoding = decoded(data, settings)
-    asked = set(map(in_one_line, settings.columns if settings.has_header else ()))
-    asked = {name for name in asked if not name.isdigit()}
-    dialect, (start, _) = dialect_of(text, delimiters, asked), start_of(text)
-    header = header_of(text, dialect, asked, start) if asked else None
+    wanted = set(map(in_one_line, settings.columns if settings.has_header else ()))
+    wanted = {name for name in wanted if not name.isdigit()}
+    dialect, (start, _) = dialect_of(text, delimiters, wanted), start_of(text)
+    header = header_of(text, dialect, wanted, start) if wanted else None
     start, n_above = header or (start, 0)
     skipped: Counter[str] = Counter()
     parts: list[str | Slot] = []
@@ -160,9 +160,9 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
                     _slot(f"row {number}, {name}", raw, cell, dialect),
                 )
                 place = cell.end
-    made = TextDocument([*parts, text[place:]], encoding)
-    made.skipped.update(skipped)
-    return made
+    document = TextDocument([*parts, text[place:]], encoding)
+    document.skipped.update(skipped)
+    return document
 
 
 def _slot(context: str, raw: str, cell: Cell, dialect: Dialect) -> Slot:

@@ -107,11 +107,11 @@ class Sheet:
                 if cell.row not in rows and len(rows) == _HEADER_ROWS:
                     break
                 rows.setdefault(cell.row, []).append(cell)
-        found: list[list[Cell]] = []
+        candidates: list[list[Cell]] = []
         for row in rows.values():
-            if not found or len(row) > len(found[-1]):
-                found.append(row)
-        return found
+            if not candidates or len(row) > len(candidates[-1]):
+                candidates.append(row)
+        return candidates
 
     @property
     def header(self) -> list[Cell]:
@@ -188,15 +188,15 @@ class _Book:
         self._texts: list[str] = []
         if self._shared:
             strings = self._parsed(self._shared)
-            self._texts = [_text(strings, one) for one in _all(strings, "x:si")]
+            self._texts = [_text(strings, element) for element in _all(strings, "x:si")]
         places = self._related(book, "/worksheet")
         source = self._parsed(book)
         self.sheets = []
-        for one in _all(source, "x:sheet"):
-            found = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(one))
-            part = places.get(found[1] if found else "")
+        for element in _all(source, "x:sheet"):
+            match = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(element))
+            part = places.get(match[1] if match else "")
             if part:  # others are charts
-                sheet, name = self._parsed(part), source.attribute(one, "name") or ""
+                sheet, name = self._parsed(part), source.attribute(element, "name") or ""
                 cells, fixed = list(self._cells(sheet)), set(self._fixed_rows(part))
                 self.sheets.append(Sheet(name, part, sheet, cells, fixed))
 
@@ -210,16 +210,16 @@ class _Book:
         relations = self._names.get(posixpath.join(folder, "_rels", f"{name}.rels").lower())
         if relations is None:
             return {}
-        source, found = self._parsed(relations), {}
-        for one in _all(source, "Relationship"):
-            if (source.attribute(one, "Type") or "").endswith(kind):
+        source, targets = self._parsed(relations), {}
+        for relation in _all(source, "Relationship"):
+            if (source.attribute(relation, "Type") or "").endswith(kind):
                 target = posixpath.normpath(
-                    posixpath.join("/", folder, source.attribute(one, "Target") or "")
+                    posixpath.join("/", folder, source.attribute(relation, "Target") or "")
                 )
                 actual = self._names.get(target.lstrip("/").lower())
                 if actual:
-                    found[source.attribute(one, "Id") or ""] = actual
-        return found
+                    targets[source.attribute(relation, "Id") or ""] = actual
+        return targets
 
     def _fixed_rows(self, part: str) -> Iterator[int]:
         for table in self._related(part, "/table").values():
@@ -234,19 +234,19 @@ class _Book:
     def _cells(self, source: Source) -> Iterator[Cell]:
         row = 0
         for line in _all(source, "x:row"):
-            given = source.attribute(line, "r") or ""
-            row = int(given) if given.isdigit() else row + 1
+            number = source.attribute(line, "r") or ""
+            row = int(number) if number.isdigit() else row + 1
             column = 0
-            for one in line.children:
-                if one.name != "x:c":
+            for child in line.children:
+                if child.name != "x:c":
                     continue
-                place = _PLACE.fullmatch(source.attribute(one, "r") or "")
+                place = _PLACE.fullmatch(source.attribute(child, "r") or "")
                 column = _number(place[1]) if place else column + 1
-                yield self._cell(source, one, row, column)
+                yield self._cell(source, child, row, column)
 
     def _cell(self, source: Source, cell: Element, row: int, column: int) -> Cell:
         kind = source.attribute(cell, "t")
-        parts = {one.name: one for one in cell.children}
+        parts = {child.name: child for child in cell.children}
         value, fixed = parts.get("x:v"), FORMULA if "x:f" in parts else ""
         if kind == "s" and value:
             text = source.content(value).strip()
@@ -280,18 +280,20 @@ class _Book:
             if copies:
                 source = self._reparsed(self._shared, source, _with_copies(source, list(copies)))
             elements = _all(source, "x:si")
-            places = {copies.get(number, number): found[0] for number, found in wanted.items()}
+            places = {copies.get(number, number): uses[0] for number, uses in wanted.items()}
             units = [_unit(source, elements[number], places[number]) for number in places]
             parts[self._shared] = _document(source, units)
         for sheet in self.sheets:
             if sheet.wanted:
                 parts[sheet.part] = self._sheet(sheet, copies)
-        made = _XlsxDocument(self._archive, parts, {})
+        document = _XlsxDocument(self._archive, parts, {})
         for sheet in self.sheets:
-            made.skipped.update(sheet.skipped)
-        made.skipped["pivot table"] += sum("pivotcachedefinition" in name for name in self._names)
-        made.skipped = +made.skipped
-        return made
+            document.skipped.update(sheet.skipped)
+        document.skipped["pivot table"] += sum(
+            "pivotcachedefinition" in name for name in self._names
+        )
+        document.skipped = +document.skipped
+        return document
 
     def _reparsed(self, part: str, source: Source, text: str) -> Source:
         where = f"{self._archive.where}: {part}"
@@ -303,7 +305,7 @@ class _Book:
         text, place = "", 0
         for cell in wanted:
             if cell.number in copies:
-                (value,) = (one for one in cell.element.children if one.name == "x:v")
+                (value,) = (child for child in cell.element.children if child.name == "x:v")
                 text += source.text[place : value.inner] + str(copies[cell.number])
                 place = value.inner_end
         if text:
@@ -311,28 +313,28 @@ class _Book:
             # Those of a copy have a number that is not known, and so no text
             wanted = [cell for cell in self._cells(source) if sheet.wants(cell) and cell.text]
         units = [
-            _unit(source, one, f"{sheet.name}!{letters(cell.column)}{cell.row}")
+            _unit(source, child, f"{sheet.name}!{letters(cell.column)}{cell.row}")
             for cell in wanted
             if cell.number < 0 and not cell.fixed
-            for one in cell.element.children
-            if one.name in ("x:is", "x:v")
+            for child in cell.element.children
+            if child.name in ("x:is", "x:v")
         ]
         return _document(source, units)
 
 
 def _document(source: Source, units: Sequence[Unit | None]) -> XmlDocument:
-    return XmlDocument(source.encoded(source.text), source, [one for one in units if one])
+    return XmlDocument(source.encoded(source.text), source, [unit for unit in units if unit])
 
 
 def _all(source: Source, name: str) -> list[Element]:
-    return [one for one in source.root.walk() if one.name == name]
+    return [element for element in source.root.walk() if element.name == name]
 
 
 def _text(source: Source, element: Element) -> str:
     """Joins the text of runs, without notes on how it is read."""
-    runs = (one for one in element.children if one.name in ("x:t", "x:r"))
-    texts = (t for one in runs for t in ([one] if one.name == "x:t" else one.children))
-    return "".join(source.content(one) for one in texts if one.name == "x:t")
+    runs = (child for child in element.children if child.name in ("x:t", "x:r"))
+    texts = (t for run in runs for t in ([run] if run.name == "x:t" else run.children))
+    return "".join(source.content(child) for child in texts if child.name == "x:t")
 
 
 def _with_copies(source: Source, numbers: Sequence[int]) -> str:
@@ -347,10 +349,10 @@ def _with_copies(source: Source, numbers: Sequence[int]) -> str:
 
 
 def _unit(source: Source, element: Element, context: str) -> Unit | None:
-    if any(one.name == "x:r" for one in element.children):
+    if any(child.name == "x:r" for child in element.children):
         unit = _CodeReader(source, _RUNS).unit(element)
     else:
-        holders = [one for one in element.children if one.name == "x:t"] or [element]
+        holders = [child for child in element.children if child.name == "x:t"] or [element]
         unit = build_unit(list(_pieces(source, holders[0])), context)
     if unit:
         unit.segment = replace(unit.segment, context=context)
@@ -373,11 +375,11 @@ def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
     """Yields the text of an element, and codes of characters in it."""
     place = holder.inner
     text = source.text
-    for found in _CODE.finditer(text, place, holder.inner_end):
-        yield _text_piece(source, place, found.start())
-        if not text.startswith(f"{_RETURN}\n", found.start()):
-            yield Piece("void", found[0], found.start(), found.end(), breaks=True)
-        place = found.end()
+    for match in _CODE.finditer(text, place, holder.inner_end):
+        yield _text_piece(source, place, match.start())
+        if not text.startswith(f"{_RETURN}\n", match.start()):
+            yield Piece("void", match[0], match.start(), match.end(), breaks=True)
+        place = match.end()
     yield _text_piece(source, place, holder.inner_end)
 
 
@@ -411,17 +413,17 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
             f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
             f"to translate: {names}"
         )
-    for asked in map(in_one_line, settings.columns):
-        of_sheet, _, column = asked.rpartition("!")
+    for column_name in map(in_one_line, settings.columns):
+        of_sheet, _, column = column_name.rpartition("!")
         named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
-        name = column.strip() if named else asked
+        name = column.strip() if named else column_name
         places = [(sheet, sheet.named(name, settings)) for sheet in named or sheets]
         if not any(place for _, place in places):  # a letter, if it is the name of no column
             places = [(sheet, sheet.lettered(name, settings)) for sheet in named or sheets]
         n_found = sum(sheet.choose(place) for sheet, place in places if place)
         if not n_found:
             texts = [in_one_line(cell.text) for sheet in sheets for cell in sheet.header]
-            raise missing_column(asked, texts, names, settings)
+            raise missing_column(column_name, texts, names, settings)
 
 
 def _quoted(name: str) -> str:
