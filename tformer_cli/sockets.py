@@ -47,7 +47,7 @@ class Socket(Mapping[str, Row], Generic[Row]):
     def __init__(self, group: str, row_type: type[Row], shipped: Mapping[str, Row | str]) -> None:
         """Takes the rows that ship, or their places as `MODULE:NAME`, imported at first use."""
         self.group, self.shipped = PREFIX + group, shipped
-        self._type, self._rows = row_type, dict[str, Row | None]()
+        self._type, self._loaded = row_type, dict[str, Row | None]()
 
     def __getitem__(self, name: str) -> Row:
         row = self._find(name)
@@ -77,14 +77,14 @@ class Socket(Mapping[str, Row], Generic[Row]):
         return {name: row for name, row in rows if row is not None and name not in self.shipped}
 
     def _find(self, name: str) -> Row | None:
-        if name not in self._rows:
-            row = self.shipped.get(name)
-            if isinstance(row, str):
-                row = load_place(row)
-            elif row is None and (entries := _entry_points(self.group).get(name)):
-                row = self._load(*entries)
-            self._rows[name] = row
-        return self._rows[name]
+        row = self.shipped.get(name)
+        if not isinstance(row, str) and row is not None:
+            return row
+        if name not in self._loaded:
+            entries = _entry_points(self.group).get(name)
+            outside = self._load(*entries) if row is None and entries else None
+            self._loaded[name] = outside if row is None else load_place(row)
+        return self._loaded[name]
 
     def _load(self, entry: EntryPoint, *others: EntryPoint) -> Row | None:
         row = None

@@ -340,7 +340,7 @@ def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
         "po": b'msgid "a"\nmsgstr ""\n',
         "srt": b"1\n00:00:01,000 --> 00:00:02,000\nhello\n",
     }
-    assert contents.keys() <= {one.name for one in FORMATS}
+    assert contents.keys() <= {*FORMATS}
 
     async def run(kept):
         return [await translated(kept, *one) for one in contents.items()]
