@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from importlib.metadata import EntryPoint
@@ -17,10 +19,12 @@ from tformer_cli import sockets
 from tformer_cli.cli.known_commands import COMMANDS
 from tformer_cli.documents.known_formats import FORMATS
 from tformer_cli.foreign.readers import READERS
+from tformer_cli.guide import find_guide
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.sockets import Socket
 
 SAMPLE = Path(__file__).parent / "sample_package"
+PROJECT = SAMPLE / "pyproject.toml"
 TABLES = [COMMANDS, VIEWS, FORMATS, READERS]
 
 
@@ -94,6 +98,20 @@ def test_no_disk_is_read_for_what_ships(monkeypatch):
     monkeypatch.setattr(sockets, "_entry_points", lambda _: pytest.fail("disk was read"))
     for table in TABLES:
         assert all(name in table and table[name] and table.get(name) for name in table.shipped)
+
+
+def test_the_guide_shows_the_sample_package():
+    guide = find_guide("extending").text
+    (sample,) = re.findall(r"```\n(\[project.*?)```", guide, re.DOTALL)
+    shown, whole = (tomllib.loads(text)["project"] for text in (sample, PROJECT.read_text()))
+    groups = shown.pop("entry-points")
+    assert shown.items() <= whole.items()
+    assert groups.items() <= whole["entry-points"].items()
+    assert set(whole["entry-points"]) == {table.group for table in TABLES}
+    code = "".join(file.read_text() for file in SAMPLE.rglob("*.py"))
+    examples = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert [example for example in examples if example not in code] == []
+    assert len(examples) == 2
 
 
 @pytest.fixture(scope="module")
