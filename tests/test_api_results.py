@@ -20,7 +20,8 @@ from tformer_cli.evaluate.evaluate import (
 )
 from tformer_cli.inspect.jobs.align import Aligner, align_pairs, align_translations, read_pairs
 from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import VIEWS

@@ -19,7 +19,7 @@ from tformer_cli.evaluate.evaluate import (
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_html, render_view
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.kind import Progress

@@ -19,9 +19,9 @@ from tformer_cli import __version__
 from tformer_cli.artifacts.config_file import Verb
 from tformer_cli.cli import streams
 from tformer_cli.cli.app import app
-from tformer_cli.cli.known_commands import COMMANDS as ROWS
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.help import HelpfulGroup
+from tformer_cli.cli.known_commands import COMMANDS as ROWS
 from tformer_cli.cli.options import path_roles
 from tformer_cli.errors import ModelMemoryError
 from tformer_cli.inspect.views import VIEWS

@@ -21,7 +21,7 @@ from tformer_cli.inspect.capture.forced import capture_batches, capture_pairs
 from tformer_cli.inspect.capture.observed import observe
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
 from tformer_cli.inspect.weighting.maps import Pooled

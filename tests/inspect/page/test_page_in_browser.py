@@ -382,9 +382,7 @@ def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
 
 
 def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
-    page = alone(
-        VIEWS["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit
-    )
+    page = alone(VIEWS["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit)
     assert page["seen"] == ["panel-positions"]
     diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
     page = alone(VIEWS["diff"], [diff], DiffOptions(), visit)

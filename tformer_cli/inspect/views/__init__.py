@@ -5,6 +5,8 @@ from typing import Any
 from tformer_cli.inspect.view import View
 from tformer_cli.sockets import Socket
 
+REPORT = "tformer_cli.inspect.jobs.report:inspect_report"
+"""Reads a few sentences by all views."""
 VIEWS: Socket[View[Any]] = Socket(
     "views",
     View,
