@@ -37,10 +37,10 @@ MODELS = (
 
 
 def translation(index, text, n_best):
-    texts = [f"{text.upper()}{'!' * rank}" for rank in range(n_best)]
+    hypothesis_texts = [f"{text.upper()}{'!' * rank}" for rank in range(n_best)]
     hypotheses = [
-        TranslatedText(one, -1.0, -0.5 - rank, (5, 6), True, (2,), (-0.5, -0.25, -0.25))
-        for rank, one in enumerate(texts)
+        TranslatedText(hypothesis, -1.0, -0.5 - rank, (5, 6), True, (2,), (-0.5, -0.25, -0.25))
+        for rank, hypothesis in enumerate(hypothesis_texts)
     ]
     return Translation(index, text, tuple(hypotheses), (7, 8), 1, False)
 
@@ -51,7 +51,7 @@ class FakeService:
     def __init__(self, models=MODELS, pivot=None):
         self.models, self.pivot = list(models), pivot
         self.stats = SimpleNamespace(queue_units=0, tokens_total=3)
-        self.asked = []
+        self.calls = []
         self.n_yielded = self.n_ended = 0
         self.seconds = 0.0
         self.fails = None
@@ -72,7 +72,7 @@ class FakeService:
         return self.models
 
     def route(self, source, target):
-        pairs = {(one.source_language, one.target_language): one.name for one in self.models}
+        pairs = {(info.source_language, info.target_language): info.name for info in self.models}
         if (source, target) in pairs:
             return (pairs[source, target],)
         by_pivot = (pairs.get((source, self.pivot)), pairs.get((self.pivot, target)))
@@ -84,7 +84,7 @@ class FakeService:
         self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
         is_streamed=False, client=None, has_place=False, is_admitted=False, versions=None,
     ):  # fmt: skip
-        self.asked.append(
+        self.calls.append(
             SimpleNamespace(
                 name=name, verb=verb, texts=list(texts), settings=dict(settings or {}),
                 constraints=constraints, priority=priority, deadline=deadline,
@@ -97,10 +97,10 @@ class FakeService:
             for index, text in enumerate(texts):
                 await asyncio.sleep(self.seconds)
                 self.n_yielded += 1
-                found = self.result(verb, index, text, settings or {})
+                result = self.result(verb, index, text, settings or {})
                 if is_streamed:
-                    yield found.texts[0].text[:2]
-                yield found
+                    yield result.texts[0].text[:2]
+                yield result
         finally:
             self.n_ended += 1
 
@@ -126,7 +126,7 @@ class FakeService:
         self._set(name, "unloaded")
 
     def _set(self, name, state):
-        if name not in [one.name for one in self.models]:
+        if name not in [info.name for info in self.models]:
             raise UnknownModel(f"there is no model {name}")
         self.models = [replace(m, state=state) if m.name == name else m for m in self.models]
 
@@ -177,25 +177,25 @@ class Client:
         return self.ask("POST", path, **options)
 
     def ask(self, method, path, **options):
-        return asyncio.run(self.asked(method, path, **options))
+        return asyncio.run(self.ask_async(method, path, **options))
 
-    async def asked(
+    async def ask_async(
         self, method, path, *, json_=None, form=None, body=b"", headers=(), host="localhost:5000",
         chunks=None, leaves=None, client="127.0.0.1", version="1.1",
     ):  # fmt: skip
         """Sends a request; `chunks` are its body as it arrives, `leaves` ends the connection."""
-        named = [("host", host)] if host is not None else []
+        pairs = [("host", host)] if host is not None else []
         if json_ is not None:
             body = json.dumps(json_).encode()
-            named.append(("content-type", "application/json"))
+            pairs.append(("content-type", "application/json"))
         if form is not None:
             body = urlencode(form).encode()
-            named.append(("content-type", "application/x-www-form-urlencoded"))
-        named += headers.items() if isinstance(headers, dict) else headers
+            pairs.append(("content-type", "application/x-www-form-urlencoded"))
+        pairs += headers.items() if isinstance(headers, dict) else headers
         path, _, query = path.partition("?")
         scope = {
             "type": "http", "method": method, "path": path, "query_string": query.encode(),
-            "headers": [(name.lower().encode(), str(v).encode("latin-1")) for name, v in named],
+            "headers": [(name.lower().encode(), str(v).encode("latin-1")) for name, v in pairs],
             "scheme": "http", "http_version": version, "asgi": {"version": "3.0"}, "root_path": "",
             "server": ("127.0.0.1", 5000), "raw_path": path.encode(),
         }  # fmt: skip
@@ -205,7 +205,7 @@ class Client:
             {"type": "http.request", "body": part, "more_body": n < len(parts)}
             for n, part in enumerate(parts, 1)
         ]
-        found, left = Answer(status=0, headers=[], body=b""), leaves or asyncio.Event()
+        answer, left = Answer(status=0, headers=[], body=b""), leaves or asyncio.Event()
 
         async def receive():
             await asyncio.sleep(0)
@@ -216,14 +216,14 @@ class Client:
 
         async def send(message):
             if message["type"] == "http.response.start":
-                found.status = message["status"]
-                found.headers = [(n.decode(), v.decode("latin-1")) for n, v in message["headers"]]
+                answer.status = message["status"]
+                answer.headers = [(n.decode(), v.decode("latin-1")) for n, v in message["headers"]]
             else:
-                found.body += message.get("body", b"")
+                answer.body += message.get("body", b"")
 
         await self.app(scope, receive, send)
-        found.named = dict(found.headers)
-        return found
+        answer.named = dict(answer.headers)
+        return answer
 
 
 async def messages_without_a_body(path):

@@ -13,7 +13,7 @@ from tformer_cli.serve.site import Site
 
 
 @contextmanager
-def served(models, around=lambda app: app, **site):
+def serve_models(models, around=lambda app: app, **site):
     """Serves models by name; gives the address. `around` may wrap the application."""
     site = Site(service=Service(models), paths=models, inspector=Inspector(), **site)
     config = uvicorn.Config(

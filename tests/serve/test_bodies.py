@@ -71,8 +71,8 @@ def part(name, value, *headers):
 
 
 def multipart(*parts, more=""):
-    others = [part(name, QUESTION[name].encode()) for name in ("source", "target")]
-    body = b"".join([*parts, *others]) + f"--{BOUNDARY}--\r\n".encode()
+    fields = [part(name, QUESTION[name].encode()) for name in ("source", "target")]
+    body = b"".join([*parts, *fields]) + f"--{BOUNDARY}--\r\n".encode()
     return send(body, f"multipart/form-data; boundary={BOUNDARY}{more}")
 
 
@@ -128,10 +128,10 @@ def test_parts_that_are_not_of_their_charset_are_refused():
 
 
 def test_files_are_bytes_whatever_the_charset_of_the_form():
-    asked = upload("é.txt", "Café".encode(), source="en", target="fr")
+    request = upload("é.txt", "Café".encode(), source="en", target="fr")
     client = Client()
-    found = client.post("/translate_file", **asked).json["translatedFileUrl"]
-    path = "/" + found.partition("5000/")[2]
+    url = client.post("/translate_file", **request).json["translatedFileUrl"]
+    path = "/" + url.partition("5000/")[2]
     assert client.get(path.replace("%C3%A9", "é")).text == "CAFÉ"
 
 
@@ -172,8 +172,8 @@ def test_what_a_form_of_another_page_can_send_is_no_json_of_our_own_api():
 
 
 def raw_deflate(data):
-    made = zlib.compressobj(wbits=-15)
-    return made.compress(data) + made.flush()
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_compressed_bodies_are_unpacked(encoding, pack, n_chunks):
 
 def test_a_compressed_file_is_unpacked_within_the_limit_of_files():
     page = b"<!--" + b" " * 2 * BODY_BYTES + b"--><p>The house.</p>"
-    asked = upload("a.html", page, source="en", target="fr")
-    packed = gzip.compress(asked["body"])
-    headers = {**asked["headers"], "content-encoding": "gzip"}
+    request = upload("a.html", page, source="en", target="fr")
+    packed = gzip.compress(request["body"])
+    headers = {**request["headers"], "content-encoding": "gzip"}
     answer = Client().post("/translate_file", body=packed, headers=headers)
     assert answer.status == 200
 
@@ -234,13 +234,13 @@ def test_a_body_that_is_not_what_it_says_is_refused(body):
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_a_small_body_does_not_unpack_to_a_large_one(encoding):
-    made = gzip.compress if encoding == "gzip" else zlib.compress
+    compress = gzip.compress if encoding == "gzip" else zlib.compress
     fits = b'{"q": "' + b" " * (BODY_BYTES - 9) + b'"}'
     headers = {"content_encoding": encoding}
-    answer = send(made(fits), "application/json", **headers)
+    answer = send(compress(fits), "application/json", **headers)
     assert answer.status == 400  # its text is too long, which is another limit
-    assert send(made(fits + b" "), "application/json", **headers).status == 413
-    bomb = made(b"\0" * (16 * BODY_BYTES), 9)
+    assert send(compress(fits + b" "), "application/json", **headers).status == 413
+    bomb = compress(b"\0" * (16 * BODY_BYTES), 9)
     assert len(bomb) < BODY_BYTES
     answer = send(bomb, "application/json", **headers)
     assert (answer.status, "the body has more than" in answer.text) == (413, True)

@@ -20,13 +20,13 @@ def system(text, role="system"):
 
 def ask(text="The house", client=None, before=(), **fields):
     messages = [*before, user(text)]
-    asked = {"model": "en-fr", "messages": messages, **fields}
-    return (client or Client()).post("/v1/chat/completions", json_=asked)
+    body = {"model": "en-fr", "messages": messages, **fields}
+    return (client or Client()).post("/v1/chat/completions", json_=body)
 
 
-def respond(given="The house", client=None, **fields):
-    asked = {"model": "en-fr", "input": given, **fields}
-    return (client or Client()).post("/v1/responses", json_=asked)
+def respond(input_="The house", client=None, **fields):
+    body = {"model": "en-fr", "input": input_, **fields}
+    return (client or Client()).post("/v1/responses", json_=body)
 
 
 def data_of(answer):
@@ -37,17 +37,17 @@ def data_of(answer):
 def test_the_last_message_of_the_user_is_translated():
     client = Client()
     before = [system("Be kind."), user("before"), {"role": "assistant", "content": "avant"}]
-    found = ask("The house\n\n  \nA dog", client, before).json
-    assert found["object"] == "chat.completion"
-    assert found["model"] == "en-fr"
-    assert found["id"].startswith("chatcmpl-")
-    (choice,) = found["choices"]
+    chat = ask("The house\n\n  \nA dog", client, before).json
+    assert chat["object"] == "chat.completion"
+    assert chat["model"] == "en-fr"
+    assert chat["id"].startswith("chatcmpl-")
+    (choice,) = chat["choices"]
     assert choice["message"]["role"] == "assistant"
     assert choice["message"]["content"] == "THE HOUSE\n\n  \nA DOG"
     assert (choice["index"], choice["finish_reason"]) == (0, "stop")
-    assert found["usage"] == {"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8}
-    (asked,) = client.service.asked
-    assert (asked.name, asked.verb, asked.texts) == (
+    assert chat["usage"] == {"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8}
+    (call,) = client.service.calls
+    assert (call.name, call.verb, call.texts) == (
         ("en-fr",),
         "translate",
         ["The house", "A dog"],
@@ -88,7 +88,7 @@ def test_an_instruction_is_found_in_little_time():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("You are a professional translator.", {}),
         ("Translate to French.", {"target": "French"}),
@@ -108,8 +108,8 @@ def test_an_instruction_is_found_in_little_time():
         ("Answer to the point, Frenchman", {}),
     ],
 )
-def test_languages_are_read_by_their_names(text, said):
-    assert named_languages(text) == said
+def test_languages_are_read_by_their_names(text, words):
+    assert named_languages(text) == words
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_languages_are_read_by_their_names(text, said):
 def test_another_language_is_an_error_and_no_other_translation(text, before, word):
     answer = ask(text, before=(system(before),))
     assert answer.status == 400
-    found = answer.json["error"]["message"]
-    assert found.startswith(f"{word} is not a language") or found.endswith(f", not to {word}")
+    message = answer.json["error"]["message"]
+    assert message.startswith(f"{word} is not a language") or message.endswith(f", not to {word}")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_another_language_is_an_error_and_no_other_translation(text, before, wor
 def test_words_that_name_no_language_change_nothing(text, before):
     client = Client()
     assert ask(text, client, (system(before),)).status == 200
-    assert client.service.asked[0].texts == ["hello"]
+    assert client.service.calls[0].texts == ["hello"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_words_that_name_no_language_change_nothing(text, before):
 def test_a_model_of_many_languages_is_told_which(text, fields, before, pair):
     client = Client(FakeService([MANY]))
     assert ask(text, client, before, model="many", **fields).status == 200
-    settings = client.service.asked[0].settings
+    settings = client.service.calls[0].settings
     assert (settings["source_language"], settings["target_language"]) == pair
 
 
@@ -184,7 +184,7 @@ def test_a_source_that_nobody_names_is_detected():
     text = "The old house is green and the garden is large."
     for source in ({}, {"source": "auto"}):
         assert ask(text, client, model="many", target="fr", **source).status == 200
-    assert {item.settings["source_language"] for item in client.service.asked} == {"en"}
+    assert {item.settings["source_language"] for item in client.service.calls} == {"en"}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_model_may_be_a_pair_of_languages(name, fields, names):
         assert answer.status == 404
         assert answer.json["error"]["code"] == "model_not_found"
     else:
-        assert client.service.asked[0].name == names
+        assert client.service.calls[0].name == names
         assert answer.json["model"] == (name or "en-fr")
 
 
@@ -247,7 +247,7 @@ def test_what_is_not_possible_is_an_error_object(fields, status, words):
     assert set(error) == {"message", "type", "param", "code"}
     assert words in error["message"]
     assert len(error["message"]) < 200
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def test_fields_that_change_nothing_are_taken():
@@ -258,7 +258,7 @@ def test_fields_that_change_nothing_are_taken():
     }  # fmt: skip
     client = Client()
     assert ask(client=client, **more).status == 200
-    assert client.service.asked[0].settings == {}
+    assert client.service.calls[0].settings == {}
 
 
 def test_parts_of_text_are_one_text():
@@ -270,13 +270,14 @@ def test_a_limit_of_tokens_is_one_of_every_line():
     for name in ("max_tokens", "max_completion_tokens"):
         client = Client()
         ask(client=client, **{name: 7})
-        assert client.service.asked[0].settings == {"max_length": 7}
+        assert client.service.calls[0].settings == {"max_length": 7}
     service = FakeService()
     plain = service.result
 
-    def result(*given):
-        made = plain(*given)
-        return replace(made, hypotheses=(replace(made.hypotheses[0], is_finished=False),))
+    def result(*arguments):
+        translation = plain(*arguments)
+        hypothesis = replace(translation.hypotheses[0], is_finished=False)
+        return replace(translation, hypotheses=(hypothesis,))
 
     service.result = result
     assert ask(client=Client(service)).json["choices"][0]["finish_reason"] == "length"
@@ -288,8 +289,8 @@ def test_a_limit_of_tokens_is_one_of_every_line():
 
 
 def test_several_choices_are_alternatives():
-    found = ask("a\nb", n=2).json["choices"]
-    assert [item["message"]["content"] for item in found] == ["A\nB", "A!\nB!"]
+    choices = ask("a\nb", n=2).json["choices"]
+    assert [item["message"]["content"] for item in choices] == ["A\nB", "A!\nB!"]
     chunks = data_of(ask("a\nb", n=2, stream=True))
     texts = ["", ""]
     for chunk in chunks:
@@ -315,13 +316,13 @@ def test_a_stream_is_told_line_by_line():
 
 
 def test_a_response():
-    found = respond("translate: The house", instructions="Translate English to French").json
-    assert (found["object"], found["status"]) == ("response", "completed")
-    (item,) = found["output"]
+    response = respond("translate: The house", instructions="Translate English to French").json
+    assert (response["object"], response["status"]) == ("response", "completed")
+    (item,) = response["output"]
     assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
     (part,) = item["content"]
     assert (part["type"], part["text"]) == ("output_text", "THE HOUSE")
-    assert found["usage"]["total_tokens"] == 4
+    assert response["usage"]["total_tokens"] == 4
     messages = [{"role": "user", "content": [{"type": "input_text", "text": "A dog"}]}]
     assert respond(messages).json["output"][0]["content"][0]["text"] == "A DOG"
 
@@ -358,24 +359,24 @@ def test_responses_that_are_not_possible(fields, words):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("asked", [ask, respond])
-def test_faults_before_the_first_word_have_their_status(fault, is_streamed, asked):
+@pytest.mark.parametrize("ask_chat", [ask, respond])
+def test_faults_before_the_first_word_have_their_status(fault, is_streamed, ask_chat):
     service = FakeService()
     service.fails, status = FAULTS[fault]
-    answer = asked(client=Client(service), stream=is_streamed)
+    answer = ask_chat(client=Client(service), stream=is_streamed)
     assert answer.status == status
     assert set(answer.json["error"]) == {"message", "type", "param", "code"}
     assert ("retry-after" in answer.named) is (status in (429, 503))
 
 
-@pytest.mark.parametrize("asked", [ask, respond])
-def test_a_fault_within_a_stream_is_told_as_an_event(asked, capsys):
+@pytest.mark.parametrize("ask_chat", [ask, respond])
+def test_a_fault_within_a_stream_is_told_as_an_event(ask_chat, capsys):
     service = FakeService()
     service.break_behind_the_first()
-    answer = asked("a\nb", Client(service), stream=True)
+    answer = ask_chat("a\nb", Client(service), stream=True)
     events = data_of(answer)
-    told = events[-1].get("error", events[-1])
-    assert told["message"] == "the service failed; its operator can see why"
+    error = events[-1].get("error", events[-1])
+    assert error["message"] == "the service failed; its operator can see why"
     assert "completed" not in answer.text
     assert '"stop"' not in answer.text
     assert "/secret" in capsys.readouterr().err
@@ -384,7 +385,7 @@ def test_a_fault_within_a_stream_is_told_as_an_event(asked, capsys):
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_keys_are_asked_for(path):
     client = Client(keys=Keys(["k" * 16]))
-    asked = {"model": "en-fr", "messages": [user("a")], "input": "a"}
-    assert client.post(path, json_=asked).json["error"]["code"] == "missing_api_key"
+    body = {"model": "en-fr", "messages": [user("a")], "input": "a"}
+    assert client.post(path, json_=body).json["error"]["code"] == "missing_api_key"
     right = {"authorization": "Bearer " + "k" * 16}
-    assert client.post(path, json_=asked, headers=right).status == 200
+    assert client.post(path, json_=body, headers=right).status == 200

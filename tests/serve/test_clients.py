@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.chromium import chromium
-from tests.serve.test_serving import SECONDS, serving, translated
+from tests.serve.test_serving import SECONDS, serving, translate_directly
 
 TEXT = "The old house."
 PAGE = """<!doctype html><meta charset="utf-8"><script type="module">
@@ -84,16 +84,16 @@ def test_openai_for_javascript_in_a_page(is_allowed, zoo, tmp_path):
             page = browser.new_page()
             page.goto(f"{origin}/page.html?url={server.url}v1")
             page.wait_for_function("document.title", timeout=SECONDS * 1000)
-            found = page.evaluate("JSON.parse(document.title)")
+            results = page.evaluate("JSON.parse(document.title)")
     if not is_allowed:
-        assert found == {"failed": "Error: Connection error."}
+        assert results == {"failed": "Error: Connection error."}
         return
-    expected = translated(zoo, TEXT).text
-    assert found["chat"] == found["parts"] == found["response"] == expected
+    expected = translate_directly(zoo, TEXT).text
+    assert results["chat"] == results["parts"] == results["response"] == expected
     # The words of this model are random, and have no end
-    assert (found["id"], found["last"]) == (16, "response.incomplete")
-    assert found["models"] == ["en-fr"]
-    assert found["error"] == [404, "model_not_found", 16]
+    assert (results["id"], results["last"]) == (16, "response.incomplete")
+    assert results["models"] == ["en-fr"]
+    assert results["error"] == [404, "model_not_found", 16]
 
 
 EXTENSION = """
@@ -143,7 +143,7 @@ def test_an_extension_of_a_browser(kind, zoo, tmp_path):
         page = browser.new_page()
         page.goto(f"chrome-extension://{name}/page.html?url={server.url}")
         page.wait_for_function("document.title", timeout=SECONDS * 1000)
-        expected = "refused" if kind == "another id" else translated(zoo, TEXT).text
+        expected = "refused" if kind == "another id" else translate_directly(zoo, TEXT).text
         assert page.title() == expected
         browser.close()
 
@@ -161,7 +161,7 @@ def test_the_page_below_a_prefix(zoo):
         assert page.url == f"{server.url}a/b/"
         page.fill("#source-0", TEXT)
         until = "document.querySelector('#target-0').value"
-        expected = translated(zoo, TEXT).text
+        expected = translate_directly(zoo, TEXT).text
         for _ in range(SECONDS * 10):
             if page.evaluate(until) == expected:
                 break
@@ -173,7 +173,7 @@ def test_the_page_below_a_prefix(zoo):
 @pytest.mark.slow
 def test_openai_for_python(zoo):
     openai = pytest.importorskip("openai")
-    expected = translated(zoo, TEXT)
+    expected = translate_directly(zoo, TEXT)
     with (
         serving(f"en-fr={zoo['translate']}", f"lm={zoo['language_model']}") as server,
         openai.OpenAI(base_url=f"{server.url}v1", api_key="any", max_retries=0) as client,
@@ -182,17 +182,17 @@ def test_openai_for_python(zoo):
             {"role": "system", "content": "You translate from English to French."},
             {"role": "user", "content": f"Translate to French:\n\n{TEXT}"},
         ]
-        asked = {"model": "en-fr", "messages": messages, "temperature": 0.2}
-        whole = client.chat.completions.create(**asked, n=2)
-        assert whole.choices[0].message.content == translated(zoo, TEXT, n_best=2).text
+        options = {"model": "en-fr", "messages": messages, "temperature": 0.2}
+        whole = client.chat.completions.create(**options, n=2)
+        assert whole.choices[0].message.content == translate_directly(zoo, TEXT, n_best=2).text
         assert len(whole.choices) == 2
         assert whole._request_id
-        single = client.chat.completions.create(**asked)
+        single = client.chat.completions.create(**options)
         assert single.choices[0].message.content == expected.text
         assert single.usage.completion_tokens == len(expected.hypotheses[0].token_ids)
         assert single.usage.prompt_tokens == len(expected.source_ids)
         has_usage = {"stream_options": {"include_usage": True}}
-        *chunks, last = client.chat.completions.create(**asked, stream=True, **has_usage)
+        *chunks, last = client.chat.completions.create(**options, stream=True, **has_usage)
         deltas = [chunk.choices[0].delta.content or "" for chunk in chunks]
         assert "".join(deltas) == expected.text
         assert last.usage == single.usage

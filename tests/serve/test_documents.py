@@ -53,23 +53,23 @@ def test_a_document_is_translated_window_by_window():
     answer = client.post("/translate_file", **upload(content=lines(n_lines)))
     url = answer.json["translatedFileUrl"]
     assert client.get(url.removeprefix("http://localhost:5000")).body == lines(n_lines).upper()
-    asked = client.service.asked
-    assert [len(one.texts) for one in asked] == [WINDOW_LINES, WINDOW_LINES, 10]
-    assert {(one.priority, one.has_place) for one in asked} == {("bulk", True)}
+    calls = client.service.calls
+    assert [len(call.texts) for call in calls] == [WINDOW_LINES, WINDOW_LINES, 10]
+    assert {(call.priority, call.has_place) for call in calls} == {("bulk", True)}
     # Who was let in once goes on, however long that takes
-    assert [one.is_admitted for one in asked] == [False, True, True]
-    assert [one.deadline < float("inf") for one in asked] == [True, False, False]
+    assert [call.is_admitted for call in calls] == [False, True, True]
+    assert [call.deadline < float("inf") for call in calls] == [True, False, False]
     # One model for all windows, and for no other document
     client.post("/translate_file", **upload(content=lines(2)))
-    assert len({id(one.versions) for one in asked[:3]}) == 1
-    assert asked[3].versions is not asked[0].versions
+    assert len({id(call.versions) for call in calls[:3]}) == 1
+    assert calls[3].versions is not calls[0].versions
 
 
 def test_a_window_has_only_so_many_characters(monkeypatch):
     monkeypatch.setattr(document_process, "WINDOW_CHARACTERS", 20)
     client = Client()
     client.post("/translate_file", **upload(content=lines(10)))
-    assert [len(one.texts) for one in client.service.asked] == [4, 4, 2]
+    assert [len(call.texts) for call in client.service.calls] == [4, 4, 2]
 
 
 class Held(FakeService):
@@ -79,11 +79,11 @@ class Held(FakeService):
         super().__init__()
         self.may_go = asyncio.Event()
 
-    async def submit(self, *given, **named):
-        if named.get("priority") == "bulk":
+    async def submit(self, *arguments, **options):
+        if options.get("priority") == "bulk":
             await self.may_go.wait()
-        async for one in super().submit(*given, **named):
-            yield one
+        async for result in super().submit(*arguments, **options):
+            yield result
 
 
 async def until(condition):
@@ -100,43 +100,43 @@ def beside(n, tell, **details):
     async def run():
         client = Client(Held(), documents=Documents(2, is_apart=False), **details)
         sent = [
-            asyncio.create_task(client.asked("POST", "/translate_file", **upload()))
+            asyncio.create_task(client.ask_async("POST", "/translate_file", **upload()))
             for _ in range(n)
         ]
         in_work = client.site.documents.in_work
-        await until(lambda: len(in_work) + sum(one.done() for one in sent) == n)
+        await until(lambda: len(in_work) + sum(task.done() for task in sent) == n)
         await tell(client)
         client.service.may_go.set()
-        found = await asyncio.gather(*sent)
+        answers = await asyncio.gather(*sent)
         assert len(in_work) == 0
-        return found
+        return answers
 
     return asyncio.run(run())
 
 
 def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
     async def tell(client):
-        metrics = (await client.asked("GET", "/metrics")).text
+        metrics = (await client.ask_async("GET", "/metrics")).text
         assert "tformer_documents 2\n" in metrics
-        assert (await client.asked("POST", "/translate", json_=QUESTION)).status == 200
+        assert (await client.ask_async("POST", "/translate", json_=QUESTION)).status == 200
         page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
-        assert (await client.asked("POST", "/translate", json_=page)).status == 200
+        assert (await client.ask_async("POST", "/translate", json_=page)).status == 200
         # Of a page that is a document, as of any other
         long = {**page, "q": ["<p>hello</p>" * 400] * 3}
-        refused = await client.asked("POST", "/translate", json_=long)
+        refused = await client.ask_async("POST", "/translate", json_=long)
         assert refused.status == 429
         assert "documents of yours" in refused.json["error"]
-        assert (await client.asked("GET", "/ready")).status == 200
+        assert (await client.ask_async("GET", "/ready")).status == 200
         other = asyncio.create_task(
-            client.asked("POST", "/translate_file", **upload(), client="192.0.2.7")
+            client.ask_async("POST", "/translate_file", **upload(), client="192.0.2.7")
         )
         await until(lambda: len(client.site.documents.in_work) == 3)
         client.service.may_go.set()
         assert (await other).status == 200
 
-    found = beside(4, tell)
-    assert sorted(one.status for one in found) == [200, 200, 429, 429]
-    refused = next(one for one in found if one.status == 429)
+    answers = beside(4, tell)
+    assert sorted(answer.status for answer in answers) == [200, 200, 429, 429]
+    refused = next(answer for answer in answers if answer.status == 429)
     assert refused.named["retry-after"] == "10"
     assert refused.json == {
         "error": "Slowdown: 2 documents of yours are in work; send this one later"
@@ -148,7 +148,7 @@ def test_few_bodies_of_a_client_are_received_at_once():
     with ExitStack() as held:
         for _ in range(documents.RECEIVED):
             held.enter_context(client.site.documents.received.place("192.0.2.7"))
-        post = partial(client.asked, "POST", "/translate_file", **upload())
+        post = partial(client.ask_async, "POST", "/translate_file", **upload())
         assert asyncio.run(post(client="192.0.2.7")).status == 429
         assert asyncio.run(post(client="192.0.2.8")).status == 200
     assert asyncio.run(post(client="192.0.2.7")).status == 200
@@ -156,7 +156,7 @@ def test_few_bodies_of_a_client_are_received_at_once():
 
 @pytest.mark.parametrize("place", ["header", "field"])
 def test_clients_are_told_apart_by_their_keys(place):
-    def keyed(key):
+    def upload_with_key(key):
         if place == "field":
             return upload(api_key=key)
         sent = upload()
@@ -165,12 +165,12 @@ def test_clients_are_told_apart_by_their_keys(place):
     async def run():
         client = Client(Held(), documents=Documents(2, is_apart=False), keys=Keys(KEYS))
         ask = [
-            asyncio.create_task(client.asked("POST", "/translate_file", **keyed(key)))
+            asyncio.create_task(client.ask_async("POST", "/translate_file", **upload_with_key(key)))
             for key in (KEYS[0], KEYS[0], KEYS[1], KEYS[0])
         ]
         await until(lambda: len(client.site.documents.in_work) == 3 and ask[3].done())
         client.service.may_go.set()
-        return [one.status for one in await asyncio.gather(*ask)]
+        return [answer.status for answer in await asyncio.gather(*ask)]
 
     assert asyncio.run(run()) == [200, 200, 200, 429]
 
@@ -189,8 +189,8 @@ def test_clients_are_told_apart_by_their_keys(place):
 def test_clients_without_keys_are_told_apart_by_their_addresses(first, second, are_same):
     client = Client()
     for address in (first, second):
-        asyncio.run(client.asked("POST", "/translate", json_=QUESTION, client=address))
-    names = {one.client for one in client.service.asked}
+        asyncio.run(client.ask_async("POST", "/translate", json_=QUESTION, client=address))
+    names = {call.client for call in client.service.calls}
     assert len(names) == (1 if are_same else 2)
     assert KEYS[0] not in str(names)
 
@@ -200,7 +200,7 @@ def test_a_place_is_free_again_when_the_client_leaves():
         client = Client(Held(), documents=Documents(2, is_apart=False))
         leaves = asyncio.Event()
         sent = asyncio.create_task(
-            client.asked("POST", "/translate_file", **upload(), leaves=leaves)
+            client.ask_async("POST", "/translate_file", **upload(), leaves=leaves)
         )
         await until(lambda: len(client.site.documents.in_work) == 1)
         leaves.set()
@@ -230,7 +230,7 @@ def test_what_is_too_large_is_refused_in_a_line(content, name, reason, monkeypat
     assert answer.status == 413
     assert reason in answer.json["error"]
     assert "\n" not in answer.json["error"]
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def apart(command, **options):
@@ -239,24 +239,24 @@ def apart(command, **options):
 
 def noted_processes(monkeypatch):
     """Returns a list of the processes that will have been started."""
-    made = []
+    processes = []
 
     class Noted(Process):
         def __init__(self, command):
             super().__init__(command)
-            made.append(self)
+            processes.append(self)
 
     monkeypatch.setattr(documents, "Process", Noted)
-    return made
+    return processes
 
 
 def test_reading_has_a_deadline_after_which_its_process_is_gone(monkeypatch):
-    made = noted_processes(monkeypatch)
+    processes = noted_processes(monkeypatch)
     client = apart(HANGING)
     answer = client.post("/translate_file", **upload(timeout_ms=20))
     assert answer.status == 504
     assert answer.json["error"].startswith("the document was not read or written in")
-    made[0]._process.wait(10)
+    processes[0]._process.wait(10)
     assert len(client.site.documents.in_work) == 0
     # Others are answered meanwhile, and short pages, too
     page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
@@ -266,21 +266,21 @@ def test_reading_has_a_deadline_after_which_its_process_is_gone(monkeypatch):
 
 
 def test_reading_ends_with_its_client(monkeypatch):
-    made = noted_processes(monkeypatch)
+    processes = noted_processes(monkeypatch)
     client = apart(HANGING)
 
     async def run():
         leaves = asyncio.Event()
         sent = asyncio.create_task(
-            client.asked("POST", "/translate_file", **upload(), leaves=leaves)
+            client.ask_async("POST", "/translate_file", **upload(), leaves=leaves)
         )
-        await until(lambda: made)
-        assert made[0].can_be_kept
+        await until(lambda: processes)
+        assert processes[0].can_be_kept
         leaves.set()
         await sent
 
     asyncio.run(run())
-    made[0]._process.wait(10)
+    processes[0]._process.wait(10)
     assert client.site.metrics.gone == 1
 
 
@@ -316,17 +316,17 @@ def test_a_process_that_does_not_start_is_no_failure():
 )
 def test_errors_of_a_process_are_those_of_its_readers(reply, error, message):
     with pytest.raises(Exception, match=message) as caught:
-        documents._raise_told(reply)
+        documents._raise_error(reply)
     assert type(caught.value).__name__ == error
 
 
-async def translated(kept, name, content):
+async def translate_document(kept, name, content):
     """Upper-cases a document by what `Documents` hands out."""
     deadline = time.monotonic() + 60
     async with kept.reading(name, [content], ReadSettings(), deadline) as reader:
         lines = await reader.next([])
         while lines:
-            answers = [document_process.Answer(one.text.upper(), ()) for one in lines]
+            answers = [document_process.Answer(line.text.upper(), ()) for line in lines]
             lines = await reader.next(answers)
     return reader
 
@@ -343,17 +343,18 @@ def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
     assert contents.keys() <= {*FORMATS}
 
     async def run(kept):
-        return [await translated(kept, *one) for one in contents.items()]
+        return [await translate_document(kept, *document) for document in contents.items()]
 
     apart = Documents()
-    found, expected = (asyncio.run(run(one)) for one in (apart, Documents(is_apart=False)))
-    assert [one.contents for one in found] == [one.contents for one in expected]
-    assert [one.summary for one in found] == [one.summary for one in expected]
-    assert found[0].contents == [contents["text"].upper()]
+    here = Documents(is_apart=False)
+    readers, expected = (asyncio.run(run(kept)) for kept in (apart, here))
+    assert [reader.contents for reader in readers] == [reader.contents for reader in expected]
+    assert [reader.summary for reader in readers] == [reader.summary for reader in expected]
+    assert readers[0].contents == [contents["text"].upper()]
     (process,) = apart._kept  # one has read all
     process.kill()  # as a system without memory does
     process._process.wait()
-    again = asyncio.run(translated(apart, "text", b"a\n"))
+    again = asyncio.run(translate_document(apart, "text", b"a\n"))
     assert again.contents == [b"A\n"]
     (process,) = apart._kept
     apart.close()
@@ -368,11 +369,11 @@ def test_a_process_has_only_so_much_memory_and_tells_of_bad_documents(monkeypatc
     )
     kept = Documents(command=(documents.COMMAND[0], "-c", code))
     with pytest.raises(documents.TooLargeError, match="MB to read"):
-        asyncio.run(translated(kept, "text", b"a\n" * 500_000))
+        asyncio.run(translate_document(kept, "text", b"a\n" * 500_000))
     assert kept._kept == []
     with pytest.raises(documents.errors.DataError, match="document: "):
-        asyncio.run(translated(kept, "docx", b"PK\0"))
-    assert asyncio.run(translated(kept, "text", b"a\n")).contents == [b"A\n"]
+        asyncio.run(translate_document(kept, "docx", b"PK\0"))
+    assert asyncio.run(translate_document(kept, "text", b"a\n")).contents == [b"A\n"]
     kept.close()
 
 

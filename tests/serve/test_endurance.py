@@ -28,30 +28,30 @@ async def ask(client, number):
     # Often what was asked before, and more else than the cache holds
     text = f"dog {number % 5000}" if number % 10 == 0 else "The old house is green."
     if number % 50 == 1:
-        return (await client.asked("GET", f"/no/such/path/{number}")).status
+        return (await client.ask_async("GET", f"/no/such/path/{number}")).status
     if number % 50 == 2:
-        return (await client.asked("POST", "/translate", json_={"q": text})).status
+        return (await client.ask_async("POST", "/translate", json_={"q": text})).status
     if number % 50 == 3:
-        return (await client.asked("GET", "/metrics")).status
-    asked = {"text": text, "beam_size": 1, "max_length": 2, "model": "m"}
+        return (await client.ask_async("GET", "/metrics")).status
+    body = {"text": text, "beam_size": 1, "max_length": 2, "model": "m"}
     if number % 10 == 0:
-        return (await client.asked("POST", "/api/translate", json_=asked)).status
+        return (await client.ask_async("POST", "/api/translate", json_=body)).status
     question = {"q": text, "source": "en", "target": "fr"}
-    return (await client.asked("POST", "/translate", json_=question)).status
+    return (await client.ask_async("POST", "/translate", json_=question)).status
 
 
 async def ask_many(client, n, numbers):
     """Keeps so many requests going until all are answered; returns how often each status came."""
-    found = {}
+    statuses = {}
     end = next(numbers) + n
 
     async def one_by_one():
         while (number := next(numbers)) < end:
             status = await ask(client, number)
-            found[status] = found.get(status, 0) + 1
+            statuses[status] = statuses.get(status, 0) + 1
 
     await asyncio.gather(*(one_by_one() for _ in range(AT_ONCE)))
-    return found
+    return statuses
 
 
 def growth(zoo, n_before, n):
@@ -62,12 +62,12 @@ def growth(zoo, n_before, n):
         await ask_many(client, n_before, numbers)
         give_back_memory()
         before = private_bytes()
-        found = await ask_many(client, n, numbers)
+        statuses = await ask_many(client, n, numbers)
         give_back_memory()
         after = private_bytes()
         await client.service.drain(5.0)
-        assert set(found) == {200, 400, 404}
-        assert found[200] > 0.9 * n
+        assert set(statuses) == {200, 400, 404}
+        assert statuses[200] > 0.9 * n
         return after - before
 
     return asyncio.run(run())
@@ -88,15 +88,15 @@ def test_at_ten_times_what_there_is_time_for_promises_are_kept(zoo):
     with serving(f"m={zoo['translate']}", "--timeout", timeout, "--cache", "0") as server:
         asyncio.run(clients_of(server, 100, 5.0))
         before = server.n_bytes
-        found, stalled = asyncio.run(clients_of(server, 200, seconds))
+        answers, stalled = asyncio.run(clients_of(server, 200, seconds))
         assert server.n_bytes - before < 16 << 20
-    answered = [wait for status, _, wait in found if status == 200]
-    refused = [head for status, head, _ in found if status == 429]
-    assert {status for status, _, _ in found} <= {200, 429, 504}
+    answered = [wait for status, _, wait in answers if status == 200]
+    refused = [head for status, head, _ in answers if status == 429]
+    assert {status for status, _, _ in answers} <= {200, 429, 504}
     assert all(b"\r\nretry-after: " in head for head in refused)
     assert len(refused) > 100
     assert len(answered) > 100
-    assert len(found) - len(refused) - len(answered) <= 0.1 * len(answered)
+    assert len(answers) - len(refused) - len(answered) <= 0.1 * len(answered)
     assert sorted(answered)[int(0.99 * len(answered))] < timeout + 0.5 + stalled
 
 
@@ -105,7 +105,7 @@ async def clients_of(server, n, seconds):
 
     And the longest time for which the machine let nobody do anything.
     """
-    numbers, found, until, stalled = count(), [], time.monotonic() + seconds, 0.0
+    numbers, answers, until, stalled = count(), [], time.monotonic() + seconds, 0.0
 
     async def watch():
         nonlocal stalled
@@ -118,16 +118,16 @@ async def clients_of(server, n, seconds):
         while time.monotonic() < until:
             text = f"{next(numbers)} " + "dog house " * 20
             body = json.dumps({"q": text, "source": "en", "target": "fr"}).encode()
-            asked = time.monotonic()
+            start = time.monotonic()
             writer.write(
                 b"POST /translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 b"content-length: %d\r\n\r\n%b" % (len(body), body)
             )
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
-            found.append((int(head.split()[1]), head, time.monotonic() - asked))
+            answers.append((int(head.split()[1]), head, time.monotonic() - start))
         writer.close()
         await writer.wait_closed()  # or they would count among those of the next call
 
     await asyncio.gather(watch(), *(client() for _ in range(n)))
-    return found, stalled
+    return answers, stalled

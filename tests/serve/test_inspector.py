@@ -22,7 +22,7 @@ from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.views.decision import VIEW
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve import inspection
-from tformer_cli.serve.completing import completed
+from tformer_cli.serve.completing import complete_prefix
 from tformer_cli.serve.inspection import READERS, Inspection
 from tformer_cli.serve.inspector import COMMAND, DIED, Inspector
 
@@ -38,23 +38,23 @@ def translator(tmp_path_factory, one_thread):
 
 
 def events_of(model, **request):
-    found = list(Inspection().events(model, {"text": TEXT, **request}))
-    assert [*found[-1]] == ["event", "ms"]
-    return {event.pop("event"): event for event in found}
+    events = list(Inspection().events(model, {"text": TEXT, **request}))
+    assert [*events[-1]] == ["event", "ms"]
+    return {event.pop("event"): event for event in events}
 
 
-def unpacked(one):
-    numbers = np.frombuffer(base64.b64decode(one["data"]), np.uint8).reshape(one["shape"])
-    return numbers * one["scale"]
+def unpack_maps(event):
+    numbers = np.frombuffer(base64.b64decode(event["data"]), np.uint8).reshape(event["shape"])
+    return numbers * event["scale"]
 
 
 def test_heads_are_those_of_inspect_heads_in_bytes(translator):
-    found = events_of(translator, want=["heads", "alignment"])
+    events = events_of(translator, want=["heads", "alignment"])
     (record,) = inspect_heads(translator, [TEXT], mode="live", for_page=True, device="cpu")
-    heads = found["heads"]
+    heads = events["heads"]
     assert list(heads["kinds"]) == ["enc", "dec", "cross"]
     for kind, packed in heads["kinds"].items():
-        maps = unpacked(packed)
+        maps = unpack_maps(packed)
         assert maps.shape[:2] == (2, 2)
         for layer in range(2):
             for head in range(2):
@@ -63,10 +63,10 @@ def test_heads_are_those_of_inspect_heads_in_bytes(translator):
     assert heads["first"] == str(record.first_head())
     assert heads["text"] == record.target
     assert tuple(heads["target_pieces"]) == record.target_pieces
-    words = found["alignment"]["words"]
+    words = events["alignment"]["words"]
     spelled = [TEXT[start:end] for start, end in words["source"]]
     assert spelled == TEXT.split()
-    assert found["alignment"]["links"] == sorted(record.aligned.links)
+    assert events["alignment"]["links"] == sorted(record.aligned.links)
 
 
 def test_a_tree_begins_behind_a_prefix_and_ends_with_the_translation(translator):
@@ -95,26 +95,26 @@ def test_heads_that_are_off_change_the_translation_as_in_inspect_ablate(translat
     without = translate_without(opened, TEXT)
     changed = {name: text for name, text in without.without.items() if name.count(".") == 2}
     for name, text in [*changed.items()][::5]:
-        found = events_of(translator, heads_off=[name], want=["heads"])
-        assert found["translation"]["target"]["text"] == text == found["heads"]["text"]
+        events = events_of(translator, heads_off=[name], want=["heads"])
+        assert events["translation"]["target"]["text"] == text == events["heads"]["text"]
     assert events_of(translator, want=["translation"])["translation"]["target"]["text"] == (
         without.whole
     )
 
 
 def test_each_head_off_and_the_next_words_agree_with_the_log_probability(translator):
-    found = events_of(translator, want=["off", "next", "translation", "lens"])
-    best = found["translation"]["hypotheses"][0]
-    off = found["off"]
+    events = events_of(translator, want=["off", "next", "translation", "lens"])
+    best = events["translation"]["hypotheses"][0]
+    off = events["off"]
     assert len(off["heads"]) == len(off["delta"]) == 12
     assert -off["loss"] * off["n_tokens"] == pytest.approx(best["log_probability"], abs=1e-4)
     # the last is an end that the length limit brought about
     log_probabilities = best["token_log_probabilities"][:-1]
-    for position, expected in zip(found["next"]["positions"][:-1], log_probabilities, strict=True):
+    for position, expected in zip(events["next"]["positions"][:-1], log_probabilities, strict=True):
         logits = np.array([logit for _, logit in position["top"]])
         total = np.logaddexp.reduce([*logits, position["rest"]])
         assert np.isclose(logits - total, expected, atol=1e-3).any()
-    assert found["lens"]["data"]["schema"] == "tformer.logits/1"
+    assert events["lens"]["data"]["schema"] == "tformer.logits/1"
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_each_head_off_and_the_next_words_agree_with_the_log_probability(transla
 def test_every_kind_has_its_answer_and_its_heads(zoo, name, text, answer, kinds):
     model = zoo[name]
     want = ["translation", "off", *READERS]
-    found = events_of(model, text=text, want=want)
-    assert found[answer]["schema"] == "tformer.live/1"
-    assert found["heads"]["kinds"].keys() == kinds
-    assert {"next", "lens", "flow", "off"} <= found.keys()
+    events = events_of(model, text=text, want=want)
+    assert events[answer]["schema"] == "tformer.live/1"
+    assert events["heads"]["kinds"].keys() == kinds
+    assert {"next", "lens", "flow", "off"} <= events.keys()
 
 
 def test_an_image_is_no_path(zoo):
@@ -148,40 +148,41 @@ def test_a_prefix_that_ends_within_a_word_is_gone_on_with_by_tokens_that_the_mod
     opened = open_for_inspection(translator, device="cpu")
     side = opened.directory.tokenizer.target
     for prefix in ("A wom", "the str", "Two dogs", "sl"):
-        found = events_of(translator, prefix=prefix, want=["translation", "tree"])
-        text = found["translation"]["target"]["text"]
+        events = events_of(translator, prefix=prefix, want=["translation", "tree"])
+        text = events["translation"]["target"]["text"]
         assert text.startswith(prefix)
-        ids = found["translation"]["target"]["ids"]
-        given = found["tree"]["steps"][0][0]["text"]
-        assert given.startswith(prefix)
+        ids = events["translation"]["target"]["ids"]
+        prefix_text = events["tree"]["steps"][0][0]["text"]
+        assert prefix_text.startswith(prefix)
         # each token of the last word is the most probable of those that spell it
-        begun = len(given) - len(given.rpartition(" ")[2])
-        n_before = len(side.encode_phrases([given[:begun].rstrip()])[0]) if begun else 0
-        assert side.decode(ids[: n_before + 1]).startswith(given[: begun + 1].rstrip())
-    assert completed(opened.directory.model, opened.directory.tokenizer, TEXT, "漢字漢") == "漢字漢"
+        begun = len(prefix_text) - len(prefix_text.rpartition(" ")[2])
+        n_before = len(side.encode_phrases([prefix_text[:begun].rstrip()])[0]) if begun else 0
+        assert side.decode(ids[: n_before + 1]).startswith(prefix_text[: begun + 1].rstrip())
+    directory = opened.directory
+    assert complete_prefix(directory.model, directory.tokenizer, TEXT, "漢字漢") == "漢字漢"
 
 
 def test_a_prefix_of_unknown_words_is_left_out_and_named(tmp_path, one_thread):
     words = save_random(tmp_path / "words", algorithm="word", scale=4.0, **SHAPE)
-    found, free = (
+    events, free = (
         events_of(words, want=["translation", "tree", "next"], **prefix)
         for prefix in ({"prefix": "漢字"}, {})
     )
-    assert found["translation"].pop("unsatisfied") == ["漢字"]
+    assert events["translation"].pop("unsatisfied") == ["漢字"]
     assert free["translation"].pop("unsatisfied") == []
-    assert {**found, "done": 0} == {**free, "done": 0}
+    assert {**events, "done": 0} == {**free, "done": 0}
 
 
 def test_what_is_wanted_later_is_read_of_the_same_capture(translator, monkeypatch):
     inspection, n_captured = Inspection(), 0
     before = HeadInspector.inspect_line
 
-    def counted(*arguments):
+    def count_calls(*arguments):
         nonlocal n_captured
         n_captured += 1
         return before(*arguments)
 
-    monkeypatch.setattr(HeadInspector, "inspect_line", counted)
+    monkeypatch.setattr(HeadInspector, "inspect_line", count_calls)
     for off, want in ([], ["heads"]), ([], ["lens"]), (["enc.0.0"], ["lens"]), ([], ["lens"]):
         list(inspection.events(translator, {"text": TEXT, "want": want, "heads_off": off}))
     assert n_captured == 3
@@ -195,17 +196,17 @@ def test_a_report_is_the_static_page_of_what_is_shown(translator):
 
 def test_a_decision_is_that_of_the_command_line(zoo):
     model, pair = zoo["translate"], ("The old house.", "A dog.")
-    asked = {"text": pair[0], "want": ["decision"]}
-    found = events_of(model, other=pair[1], **asked)
-    assert [*found] == ["decision", "done"]
-    data, record = found["decision"]["data"], inspect_decision(model, pair, device="cpu")
+    request = {"text": pair[0], "want": ["decision"]}
+    events = events_of(model, other=pair[1], **request)
+    assert [*events] == ["decision", "done"]
+    data, record = events["decision"]["data"], inspect_decision(model, pair, device="cpu")
     assert data["decision"] == VIEW.json(record)["decision"]
-    assert [one["id"] for one in data["heads"]] == [part.id for part in record.heads]
+    assert [head["id"] for head in data["heads"]] == [part.id for part in record.heads]
     # But for what would keep the process longest
     names = set(record.heads[0].effects)
     assert set(data["heads"][0]["effects"]) == names - {"mean", "resample"}
     assert len(data["tokens"]) == len(record.tokens)
-    alone = events_of(model, **asked)["decision"]["data"]
+    alone = events_of(model, **request)["decision"]["data"]
     assert {"zero", "estimate"} < set(alone["heads"][0]["effects"])
     for fields, message in (
         ({"other": pair[0]}, "decides alike for both"),
@@ -214,7 +215,7 @@ def test_a_decision_is_that_of_the_command_line(zoo):
         ({"target": "nowhere"}, "is not in"),
     ):
         with pytest.raises(Exception, match=message):
-            events_of(model, **{**asked, **fields})
+            events_of(model, **{**request, **fields})
 
 
 def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkeypatch):
@@ -225,7 +226,7 @@ def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkey
     read, write = os.pipe()
     batches, computed = [], Probe.batches
 
-    def counted(probe, n_rows):
+    def note_batches(probe, n_rows):
         for rows in computed(probe, n_rows):
             batches.append(rows)
             yield rows
@@ -234,15 +235,16 @@ def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkey
                 while not lines[0].is_cancelled(1):
                     time.sleep(0.001)
 
-    lines, made = [], inspection.Lines
-    monkeypatch.setattr(Probe, "batches", counted)
-    monkeypatch.setattr(inspection, "Lines", lambda source: lines.append(made(source)) or lines[0])
-    os.write(write, "".join(json.dumps(one) + "\n" for one in orders).encode())
+    lines, make = [], inspection.Lines
+    monkeypatch.setattr(Probe, "batches", note_batches)
+    monkeypatch.setattr(inspection, "Lines", lambda source: lines.append(make(source)) or lines[0])
+    os.write(write, "".join(json.dumps(order) + "\n" for order in orders).encode())
     answers = Answers(lambda: os.close(write))
     with os.fdopen(read) as source:
         inspection.serve(source, answers)
     # The next one is answered, and of the first one nothing more
-    assert [(one["id"], one["event"]) for one in answers.events] == [(2, "alignment"), (2, "done")]
+    kinds = [(event["id"], event["event"]) for event in answers.events]
+    assert kinds == [(2, "alignment"), (2, "done")]
     assert len(batches) == 3
 
 
@@ -272,7 +274,7 @@ def run(scenario, **options):
     asyncio.run(asyncio.wait_for(whole(), 60))
 
 
-async def gathered(inspector, model, **request):
+async def gather_events(inspector, model, **request):
     return [event async for event in inspector.events(model, {"text": TEXT, **request})]
 
 
@@ -280,20 +282,20 @@ def test_the_process_answers_dies_and_is_begun_again(translator):
     async def scenario(inspector):
         await inspector.start()
         first = inspector.pid
-        found = await gathered(inspector, translator, want=["heads"])
-        assert [event["event"] for event in found] == ["heads", "done"]
+        events = await gather_events(inspector, translator, want=["heads"])
+        assert [event["event"] for event in events] == ["heads", "done"]
         assert inspector.pid == first
-        wrong = await gathered(inspector, translator / "nothing")
+        wrong = await gather_events(inspector, translator / "nothing")
         assert [event["event"] for event in wrong] == ["error"]
         # Files of this machine are the operator's to know
         assert wrong[0]["message"] == "the model cannot be inspected; the log says why"
         os.kill(first, signal.SIGSTOP)  # or it might answer before it dies
-        waiting = asyncio.create_task(gathered(inspector, translator, want=["off", "report"]))
+        waiting = asyncio.create_task(gather_events(inspector, translator, want=["off", "report"]))
         while not inspector._waiting:
             await asyncio.sleep(0.01)
         os.kill(first, signal.SIGKILL)
         assert {"event": "error", "message": DIED} in await waiting
-        assert await gathered(inspector, translator, want=["heads"]) != []
+        assert await gather_events(inspector, translator, want=["heads"]) != []
         assert inspector.pid not in (None, first)
 
     run(scenario)

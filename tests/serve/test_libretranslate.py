@@ -38,10 +38,10 @@ def test_lines_are_translated_one_by_one_and_blank_ones_stay():
     client = Client()
     assert translate(client, q="a b\n\n  \nc\n").json["translatedText"] == "A B\n\n  \nC\n"
     # One request for the engine, in which nothing is blank
-    (asked,) = client.service.asked
-    assert asked.texts == ["a b", "c"]
-    assert asked.name == ("en-fr",)
-    assert asked.settings == {}
+    (call,) = client.service.calls
+    assert call.texts == ["a b", "c"]
+    assert call.name == ("en-fr",)
+    assert call.settings == {}
 
 
 def test_emoji_and_spaces_stay():
@@ -51,7 +51,7 @@ def test_emoji_and_spaces_stay():
         " ",
         "😀 A",
     ]
-    assert client.service.asked[0].texts == ["😀 a"]
+    assert client.service.calls[0].texts == ["😀 a"]
     assert translate(q="😀").json == {"translatedText": "😀"}
 
 
@@ -92,14 +92,15 @@ def test_alternatives_are_those_that_differ():
 def test_the_same_language_changes_nothing():
     client = Client()
     assert translate(client, target="en").json == {"translatedText": "hello"}
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def test_a_pivot_joins_two_models():
     client = Client(FakeService(pivot="fr"))
     assert translate(client, target="de").json == {"translatedText": "HELLO"}
-    assert client.service.asked[0].name == ("en-fr", "fr-de")
-    english = next(one for one in client.get("/languages").json if one["code"] == "en")
+    assert client.service.calls[0].name == ("en-fr", "fr-de")
+    languages = client.get("/languages").json
+    english = next(language for language in languages if language["code"] == "en")
     assert english == {"code": "en", "name": "English", "targets": ["en", "fr", "de"]}
 
 
@@ -141,7 +142,7 @@ def test_codes_are_found_in_any_case_and_by_their_short_forms():
     pairs = [("pt-BR", "zh"), ("en-US", "zt")]
     service = FakeService([model(f"{s}-{t}", source=s, target=t) for s, t in pairs])
     client = Client(service)
-    codes = {one["code"]: one["name"] for one in client.get("/languages").json}
+    codes = {language["code"]: language["name"] for language in client.get("/languages").json}
     # Answers have the long form
     assert codes == {
         "pt-BR": "Portuguese (Brazil)", "zh-Hans": "Chinese", "en-US": "English",
@@ -152,18 +153,18 @@ def test_codes_are_found_in_any_case_and_by_their_short_forms():
         *(("en", "zt", "en-US-zt"), ("EN", "zh-Hant", "en-US-zt")),
     ):
         assert translate(client, source=source, target=target).status == 200
-        assert client.service.asked[-1].name == (name,)
+        assert client.service.calls[-1].name == (name,)
     assert translate(client, source="en-GB", target="zt").json == {
         "error": "en-GB is not supported"
     }
 
 
 def test_detect_lists_the_best_first():
-    found = Client().post("/detect", form={"q": "The cat is old, and the house is green."}).json
-    assert [set(one) for one in found] == [{"confidence", "language"}] * len(found)
-    assert found[0]["language"] == "en"
-    assert len(found) <= 3
-    shares = [one["confidence"] for one in found]
+    guesses = Client().post("/detect", form={"q": "The cat is old, and the house is green."}).json
+    assert [set(guess) for guess in guesses] == [{"confidence", "language"}] * len(guesses)
+    assert guesses[0]["language"] == "en"
+    assert len(guesses) <= 3
+    shares = [guess["confidence"] for guess in guesses]
     assert shares == sorted(shares, reverse=True)
     assert Client().post("/detect", form={"q": "12 + 3"}).json == [
         {"confidence": 0.0, "language": "en"}
@@ -202,11 +203,11 @@ def upload(name="text.txt", content=b"hello\nyou\n", **fields):
 def test_a_file_is_translated_and_fetched():
     client = Client()
     url = client.post("/translate_file", **upload()).json["translatedFileUrl"]
-    found = re.fullmatch(r"http://localhost:5000(/download_file/[0-9a-f]{32}\.text\.txt)", url)
-    fetched = client.get(found[1])
+    match = re.fullmatch(r"http://localhost:5000(/download_file/[0-9a-f]{32}\.text\.txt)", url)
+    fetched = client.get(match[1])
     assert (fetched.status, fetched.text) == (200, "HELLO\nYOU\n")
     assert fetched.named["content-disposition"].startswith('attachment; filename="text.txt"')
-    assert client.service.asked[0].priority == "bulk"
+    assert client.service.calls[0].priority == "bulk"
     detected = upload(content=b"The old house is green.\n", source="auto")
     url = client.post("/translate_file", **detected).json["translatedFileUrl"]
     assert client.get(url.removeprefix("http://localhost:5000")).text == "THE OLD HOUSE IS GREEN.\n"
@@ -232,8 +233,9 @@ def test_files_that_cannot_be_translated(request_, message):
 def test_html_is_translated_and_its_tags_stay():
     fields = {"source": "en", "target": "fr", "format": "html"}
     client = Client()
-    one = client.post("/translate", json_={**fields, "q": "<p>a <b>b</b></p>", "alternatives": 2})
-    assert one.json == {"translatedText": "<p>A <b>B</b></p>", "alternatives": []}
+    question = {**fields, "q": "<p>a <b>b</b></p>", "alternatives": 2}
+    answer = client.post("/translate", json_=question)
+    assert answer.json == {"translatedText": "<p>A <b>B</b></p>", "alternatives": []}
     assert client.post("/translate", json_={**fields, "q": ["<p>a</p>", "b"]}).json == {
         "translatedText": ["<p>A</p>", "B"]
     }
@@ -243,9 +245,9 @@ def test_html_is_translated_and_its_tags_stay():
     # Where a model has nothing to align by, what stands between tags is translated by itself
     pivot = Client(FakeService(pivot="fr"))
     page = "<p>the <b>old</b> house {x}</p>"
-    found = pivot.post("/translate", json_={**fields, "target": "de", "q": page}).json
-    assert found["translatedText"] == "<p>THE <b>OLD</b> HOUSE {x}</p>"
-    assert [one.texts for one in pivot.service.asked] == [
+    answer = pivot.post("/translate", json_={**fields, "target": "de", "q": page}).json
+    assert answer["translatedText"] == "<p>THE <b>OLD</b> HOUSE {x}</p>"
+    assert [call.texts for call in pivot.service.calls] == [
         ["the old house {x}"],
         ["the", "old", "house"],
     ]
@@ -260,11 +262,11 @@ def test_a_document_of_any_format_is_translated():
     place = url.removeprefix("http://localhost:5000")
     expected = "<html lang='fr'><p>HELLO <b>YOU</b></p><pre>hello</pre>"
     assert client.get(place).text == expected
-    assert client.service.asked[0].settings["aligned"] is True
+    assert client.service.calls[0].settings["aligned"] is True
     memory = b'<tmx version="1.4"><tu><tuv xml:lang="en"><seg>hello</seg></tuv></tu></tmx>'
     url = client.post("/translate_file", **upload("a.tmx", memory)).json["translatedFileUrl"]
-    made = client.get(url.removeprefix("http://localhost:5000")).text
-    assert '<tuv xml:lang="fr"><seg>HELLO</seg></tuv>' in made
+    document = client.get(url.removeprefix("http://localhost:5000")).text
+    assert '<tuv xml:lang="fr"><seg>HELLO</seg></tuv>' in document
     german = b'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "hello"\nmsgstr ""\n'
     other = client.post("/translate_file", **upload("a.po", german))
     assert other.status == 400
@@ -379,10 +381,10 @@ def test_a_folder_that_somebody_removes_is_made_again(tmp_path, monkeypatch):
     assert len(list(Path("/proc/self/fd").iterdir())) <= n_open + 1
     # Nothing is written where others could read it
     shutil.rmtree(downloads.folder)
-    downloads._made.mkdir(0o755)
+    downloads._first_folder.mkdir(0o755)
     assert client.post("/translate_file", **upload()).status == 507
-    downloads._made.rmdir()
-    downloads._made.symlink_to(tmp_path)
+    downloads._first_folder.rmdir()
+    downloads._first_folder.symlink_to(tmp_path)
     assert client.post("/translate_file", **upload()).status == 507
 
 
@@ -440,8 +442,8 @@ def test_a_place_for_suggestions_that_is_gone_is_no_traceback(tmp_path, capsys):
 
 
 def test_settings_of_a_page():
-    found = Client().get("/frontend/settings").json
-    assert found == {
+    settings = Client().get("/frontend/settings").json
+    assert settings == {
         "charLimit": 5000, "frontendTimeout": 500, "apiKeys": False, "keyRequired": False,
         "suggestions": False, "filesTranslation": True, "supportedFilesFormat": list(BY_EXTENSION),
         "language": {
@@ -461,13 +463,14 @@ def test_health_and_readiness():
 
 
 def test_the_description_has_every_path_and_field():
-    found = Client().get("/spec").json
-    assert found["swagger"] == "2.0"
-    assert set(found["paths"]) == {
+    spec = Client().get("/spec").json
+    assert spec["swagger"] == "2.0"
+    assert set(spec["paths"]) == {
         "/translate", "/detect", "/languages", "/translate_file", "/suggest",
         "/frontend/settings", "/health", "/spec",
     }  # fmt: skip
-    names = {one["name"]: one for one in found["paths"]["/translate"]["post"]["parameters"]}
+    parameters = spec["paths"]["/translate"]["post"]["parameters"]
+    names = {parameter["name"]: parameter for parameter in parameters}
     assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}
     assert [names["q"]["required"], names["format"]["required"]] == [True, False]
     assert names["source"]["enum"] == ["auto", "en", "fr", "de"]
@@ -476,17 +479,17 @@ def test_the_description_has_every_path_and_field():
 
 
 def test_the_description_is_what_clients_know_a_server_by():
-    found = Client().get("/spec").json
+    spec = Client().get("/spec").json
     # Dialect takes an address only if this stands there
-    assert found["info"]["title"] == "LibreTranslate"
-    assert "tformer" in found["info"]["description"]
-    assert found["info"]["x-server"] == "tformer"
-    for path, methods in found["paths"].items():
+    assert spec["info"]["title"] == "LibreTranslate"
+    assert "tformer" in spec["info"]["description"]
+    assert spec["info"]["x-server"] == "tformer"
+    for path, methods in spec["paths"].items():
         for operation in methods.values():
             assert operation["responses"]["403"]["schema"] == {"$ref": "#/definitions/Error"}
             assert operation["produces"] == ["application/json"]
             assert ("consumes" in operation) is bool(operation["parameters"]), path
-    assert found["paths"]["/translate_file"]["post"]["consumes"] == ["multipart/form-data"]
+    assert spec["paths"]["/translate_file"]["post"]["consumes"] == ["multipart/form-data"]
 
 
 def test_hundreds_of_languages_are_listed_from_one_look_at_the_models():
@@ -498,8 +501,8 @@ def test_hundreds_of_languages_are_listed_from_one_look_at_the_models():
     many.info = lambda: looks.append(1) or infos
     client = Client(many)
     for _ in range(3):
-        found = client.get("/languages").json
-    assert len(found) == len(found[0]["targets"]) == 200
+        languages = client.get("/languages").json
+    assert len(languages) == len(languages[0]["targets"]) == 200
     assert len(looks) == 1
 
 
@@ -513,10 +516,10 @@ def test_without_languages_nothing_is_listed():
 
 @pytest.mark.parametrize("step", ["read", "write"])
 def test_a_large_page_holds_up_nobody(step, monkeypatch):
-    def slow(*given):
+    def slow(*arguments):
         begun.set()
         assert may_end.wait(10)
-        return rightly(*given)
+        return rightly(*arguments)
 
     begun, may_end = threading.Event(), threading.Event()
     owner, name = (html, "read") if step == "read" else (html.HtmlDocument, "write")
@@ -525,11 +528,11 @@ def test_a_large_page_holds_up_nobody(step, monkeypatch):
     client = Client()
 
     async def run():
-        asked = {**QUESTION, "q": "<p>a</p>", "format": "html"}
-        page = asyncio.create_task(client.asked("POST", "/translate", json_=asked))
+        body = {**QUESTION, "q": "<p>a</p>", "format": "html"}
+        page = asyncio.create_task(client.ask_async("POST", "/translate", json_=body))
         while not begun.is_set():
             await asyncio.sleep(0.01)
-        assert (await client.asked("GET", "/health")).status == 200
+        assert (await client.ask_async("GET", "/health")).status == 200
         may_end.set()
         return (await page).json
 

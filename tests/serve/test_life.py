@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.test_models import all_of, served
+from tests.serve.test_models import all_of, serve
 from tests.zoo import ENGLISH
 from tformer_cli.api.model import load_model
 from tformer_cli.documents.answers import links_of
@@ -35,12 +35,12 @@ class Gate:
         self.batches = []
         compute = Translating.compute
 
-        def gated(serving, units):
+        def compute_behind_gate(serving, units):
             self.batches.append(len(units))
             assert self.passes.acquire(timeout=60)
             return compute(serving, units)
 
-        monkeypatch.setattr(Translating, "compute", gated)
+        monkeypatch.setattr(Translating, "compute", compute_behind_gate)
         monkeypatch.setattr(Translating, "warm_up", lambda self: None)
 
     def open(self, n=10_000):
@@ -75,25 +75,25 @@ def service_of(zoo, *names, **options):
     return Service({name: zoo[name] for name in names}, **options)
 
 
-def numbered(n):
+def make_lines(n):
     """Lines of which no two are the same."""
     return [f"dog {number}" for number in range(n)]
 
 
 def test_unknown_names_and_verbs_are_refused_before_anything_waits(zoo):
     service = service_of(zoo, "translate", "classifier")
-    for name, verb, said in (
+    for name, verb, message in (
         ("translates", "translate", "there is no translates; did you mean translate"),
         ("classifier", "translate", "classifier is a classifier"),
         ("translate", "score", "translate is a translation model"),
     ):
-        with pytest.raises(UnknownModel, match=said):
-            served(service, (name, verb, ["a"]))
-    assert {one.state for one in service.info()} == {"unloaded"}
+        with pytest.raises(UnknownModel, match=message):
+            serve(service, (name, verb, ["a"]))
+    assert {info.state for info in service.info()} == {"unloaded"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"beam_sise": 2}, "beam_sise: is not a setting of translate; did you mean"),
         ({"beam_size": 0}, "beam-size: must be 1 to"),
@@ -102,13 +102,13 @@ def test_unknown_names_and_verbs_are_refused_before_anything_waits(zoo):
         ({"target_language": "xx"}, "no tokens that name languages"),
     ],
 )
-def test_impossible_settings_harm_nobody_else(zoo, settings, said):
+def test_impossible_settings_harm_nobody_else(zoo, settings, message):
     service = service_of(zoo, "translate")
 
     async def run():
         wrong = service.submit("translate", "translate", ENGLISH, settings=settings)
         good = asyncio.create_task(all_of(service.submit("translate", "translate", ENGLISH)))
-        with pytest.raises(TformerError, match=said):
+        with pytest.raises(TformerError, match=message):
             await all_of(wrong)
         return await good
 
@@ -132,9 +132,9 @@ def test_an_error_in_a_batch_is_told_only_to_whoever_has_it(zoo, monkeypatch):
         tasks = [all_of(service.submit("translate", "translate", call)) for call in calls]
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    first, *others = asyncio.run(run())
+    first, *results = asyncio.run(run())
     assert isinstance(first, MemoryError)
-    assert all(isinstance(one, list) for one in others)
+    assert all(isinstance(result, list) for result in results)
 
 
 def test_a_mistake_of_ours_leaves_nobody_waiting(zoo, monkeypatch):
@@ -142,12 +142,12 @@ def test_a_mistake_of_ours_leaves_nobody_waiting(zoo, monkeypatch):
     engine = service._models["translate"].engine
     put, n_failed = engine._put, 0
 
-    def fails_once(*given):
+    def fails_once(*arguments):
         nonlocal n_failed
         n_failed += 1
         if n_failed == 1:
             raise RuntimeError("a mistake")
-        put(*given)
+        put(*arguments)
 
     monkeypatch.setattr(engine, "_put", fails_once)
 
@@ -164,12 +164,12 @@ def test_the_work_of_a_client_that_leaves_stops_within_a_batch(zoo, gate):
     service = service_of(zoo, "translate")
 
     async def run():
-        async with aclosing(service.submit("translate", "translate", numbered(300))) as answers:
+        async with aclosing(service.submit("translate", "translate", make_lines(300))) as answers:
             gate.open(1)
             await anext(answers)
             await until(lambda: len(gate.batches) == 2)
         cancelled = asyncio.create_task(
-            all_of(service.submit("translate", "translate", numbered(300)))
+            all_of(service.submit("translate", "translate", make_lines(300)))
         )
         await until(lambda: waiting(service))
         cancelled.cancel()
@@ -197,10 +197,10 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(zoo, monkeypatch
         answers = service.submit("language_model", "generate", ["a"], is_streamed=True)
         assert [await anext(answers) for _ in range(3)] == ["x"] * 3
         await answers.aclose()
-        (found,) = await asyncio.wait_for(
+        (generation,) = await asyncio.wait_for(
             all_of(service.submit("language_model", "generate", ["b"])), 60
         )
-        assert found.prompt == "b"
+        assert generation.prompt == "b"
         await service.drain(1.0)
 
     asyncio.run(run())
@@ -210,7 +210,7 @@ def test_a_sentence_is_answered_while_a_document_is_computed(zoo, gate):
     service = service_of(zoo, "translate")
 
     async def run():
-        document = service.submit("translate", "translate", numbered(400))
+        document = service.submit("translate", "translate", make_lines(400))
         first = asyncio.create_task(anext(document))
         await until(lambda: len(gate.batches) == 1)
         sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["house"])))
@@ -219,10 +219,10 @@ def test_a_sentence_is_answered_while_a_document_is_computed(zoo, gate):
         await asyncio.wait_for(sentence, 60)
         assert gate.batches[1] == 1
         gate.open()
-        return [await first, *[one async for one in document]]
+        return [await first, *[translation async for translation in document]]
 
-    found = asyncio.run(run())
-    assert found == list(load_model(zoo["translate"]).translate(numbered(400)))
+    translations = asyncio.run(run())
+    assert translations == list(load_model(zoo["translate"]).translate(make_lines(400)))
 
 
 def test_a_request_that_cannot_begin_in_time_is_late(zoo, gate):
@@ -260,21 +260,21 @@ def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
         assert service.ready()
         sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["a"])))
         gate.open()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         assert len(await sentence) == 1
-        return found
+        return results
 
-    found = asyncio.run(run())
-    busy = [one for one in found if isinstance(one, Busy)]
+    results = asyncio.run(run())
+    busy = [result for result in results if isinstance(result, Busy)]
     assert len(busy) == 7
-    assert all(one.retry_after >= 1 for one in busy)
-    assert sum(isinstance(one, list) and len(one) == 10 for one in found) == 2
+    assert all(error.retry_after >= 1 for error in busy)
+    assert sum(isinstance(result, list) and len(result) == 10 for result in results) == 2
     assert service.stats.rejected_total == 7
 
 
 def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
     service = Service({"a": zoo["translate"], "b": zoo["twin"]})
-    lines = numbered(40)
+    lines = make_lines(40)
 
     async def run():
         kept = asyncio.create_task(all_of(service.submit("a", "translate", lines)))
@@ -291,13 +291,13 @@ def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
         return await kept, await relayed
 
     kept, relayed = asyncio.run(run())
-    assert [one.source for one in kept] == lines
-    assert [one.source for one in relayed] == lines
+    assert [translation.source for translation in kept] == lines
+    assert [translation.source for translation in relayed] == lines
 
 
 def test_draining_goes_on_while_what_was_let_in_brings_more(zoo):
     service = service_of(zoo, "translate")
-    left = numbered(3)
+    left = make_lines(3)
 
     async def run():
         ending = asyncio.create_task(service.drain(60.0, lambda: bool(left)))
@@ -317,9 +317,9 @@ def test_long_texts_are_prepared_a_few_at_a_time(zoo, gate, monkeypatch):
     sizes = []
     prepare = Translating.prepare
 
-    def noting(self, texts, *given):
+    def noting(self, texts, *arguments):
         sizes.append(sum(map(len, texts)))
-        return prepare(self, texts, *given)
+        return prepare(self, texts, *arguments)
 
     monkeypatch.setattr(Translating, "prepare", noting)
     monkeypatch.setattr(engine, "SIZE_AT_ONCE", 100)
@@ -339,7 +339,7 @@ def test_draining_ends_in_time_and_tells_those_it_leaves(zoo, gate):
     service = service_of(zoo, "translate")
 
     async def run():
-        left = asyncio.create_task(all_of(service.submit("translate", "translate", numbered(90))))
+        left = asyncio.create_task(all_of(service.submit("translate", "translate", make_lines(90))))
         await until(lambda: gate.batches)
         ending = asyncio.create_task(service.drain(0.1))
         await until(lambda: service._models["translate"].engine._is_closed)
@@ -355,24 +355,26 @@ def test_draining_ends_in_time_and_tells_those_it_leaves(zoo, gate):
 def test_a_pivot_translates_twice(zoo):
     service = Service({"a": zoo["translate"], "b": zoo["twin"]})
     lines = [*ENGLISH * 9, ""]
-    (found,) = served(service, (("a", "b"), "translate", lines, {"settings": {"n_best": 2}}))
-    first = [one.text for one in load_model(zoo["translate"]).translate(lines)]
+    (translations,) = serve(service, (("a", "b"), "translate", lines, {"settings": {"n_best": 2}}))
+    first = [text.text for text in load_model(zoo["translate"]).translate(lines)]
     second = list(load_model(zoo["twin"]).translate(first, n_best=2))
-    assert [one.hypotheses for one in found] == [one.hypotheses for one in second]
-    assert [one.source for one in found] == lines
-    assert [one.index for one in found] == list(range(len(lines)))
+    assert [text.hypotheses for text in translations] == [text.hypotheses for text in second]
+    assert [translation.source for translation in translations] == lines
+    assert [translation.index for translation in translations] == list(range(len(lines)))
 
 
 def test_a_pivot_links_the_words_of_its_ends(zoo):
     service = Service({"a": zoo["translate"], "b": zoo["twin"]})
     lines = ENGLISH[:4]
-    (found,) = served(service, (("a", "b"), "translate", lines, {"settings": {"aligned": True}}))
+    call = ("a", "b"), "translate", lines, {"settings": {"aligned": True}}
+    (translations,) = serve(service, call)
     aligners = [service.aligner(name) for name in ("a", "b")]
-    linked = links_of(aligners, found, passes=False)
-    for one, line, links in zip(found, lines, linked, strict=True):
-        assert one.through.source == line
+    line_links = links_of(aligners, translations, passes=False)
+    for translation, line, links in zip(translations, lines, line_links, strict=True):
+        assert translation.through.source == line
         assert links
-        assert all(a < b <= len(one.text) and c < d <= len(line) for (a, b), (c, d) in links)
+        n = len(translation.text)
+        assert all(a < b <= n and c < d <= len(line) for (a, b), (c, d) in links)
 
 
 def test_routes_are_direct_or_through_the_pivot(zoo, tmp_path):
@@ -406,8 +408,8 @@ def test_a_model_is_opened_once_for_all_who_wait_and_again_after_it_was_closed(z
         await service.unload("translate")
         await service.unload("translate")  # it is closed already
         assert service.info()[0].state == "unloaded"
-        (found,) = await all_of(service.submit("translate", "translate", ["b"]))
-        assert found.text == next(load_model(zoo["translate"]).translate(["b"])).text
+        (translation,) = await all_of(service.submit("translate", "translate", ["b"]))
+        assert translation.text == next(load_model(zoo["translate"]).translate(["b"])).text
         assert service.stats.loads_total == 2
         await service.drain(1.0)
         with pytest.raises(UnknownModel):
@@ -439,7 +441,7 @@ def test_a_model_that_vanished_fails_and_works_once_it_is_back(zoo, tmp_path):
 
 
 @pytest.fixture
-def copied(zoo, tmp_path, monkeypatch):
+def copied_model(zoo, tmp_path, monkeypatch):
     """A model directory to change, and what renames files of another into their places."""
     monkeypatch.setattr(watching, "REST_SECONDS", 0.01)
     path = shutil.copytree(zoo["translate"], tmp_path / "m")
@@ -451,12 +453,12 @@ def copied(zoo, tmp_path, monkeypatch):
     return path, replace
 
 
-def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gate):
-    path, replace = copied
+def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied_model, gate):
+    path, replace = copied_model
     service = Service({"m": path})
 
     async def run():
-        begun = asyncio.create_task(all_of(service.submit("m", "translate", numbered(100))))
+        begun = asyncio.create_task(all_of(service.submit("m", "translate", make_lines(100))))
         await until(lambda: gate.batches)
         replace("twin")
         fresh = asyncio.create_task(all_of(service.submit("m", "translate", ["house"])))
@@ -464,17 +466,17 @@ def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gat
         gate.open()
         with pytest.raises(ArtifactError, match="is changed while it is served"):
             await begun
-        found = await fresh
+        translations = await fresh
         await service.drain(1.0)
-        return found
+        return translations
 
     assert asyncio.run(run()) == list(load_model(zoo["twin"]).translate(["house"]))
 
 
 @pytest.mark.parametrize("names", ["m", ("m", "other"), ("other", "m")])
 @pytest.mark.parametrize("is_other", [True, False])
-def test_an_answer_in_parts_is_of_one_model(zoo, copied, names, is_other):
-    path, replace = copied
+def test_an_answer_in_parts_is_of_one_model(zoo, copied_model, names, is_other):
+    path, replace = copied_model
     service = Service({"m": path, "other": zoo["translate"]})
 
     async def run():
@@ -496,49 +498,49 @@ def test_an_answer_in_parts_is_of_one_model(zoo, copied, names, is_other):
     asyncio.run(run())
 
 
-def test_the_same_files_renamed_again_end_no_request(zoo, copied, gate):
-    path, replace = copied
+def test_the_same_files_renamed_again_end_no_request(zoo, copied_model, gate):
+    path, replace = copied_model
     service = Service({"m": path})
 
     async def run():
-        begun = asyncio.create_task(all_of(service.submit("m", "translate", numbered(100))))
+        begun = asyncio.create_task(all_of(service.submit("m", "translate", make_lines(100))))
         await until(lambda: gate.batches)
         replace("translate")
         gate.open()
-        found = await begun
+        translations = await begun
         assert service.stats.loads_total == 2
         await service.drain(1.0)
-        return found
+        return translations
 
-    assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(numbered(100)))
+    assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(make_lines(100)))
 
 
-def test_damaged_files_are_read_once_and_again_when_they_change(copied, monkeypatch):
-    path, replace = copied
+def test_damaged_files_are_read_once_and_again_when_they_change(copied_model, monkeypatch):
+    path, replace = copied_model
     service, n_read = Service({"m": path}), []
-    opened = service._opened
-    monkeypatch.setattr(service, "_opened", lambda model: n_read.append(1) or opened(model))
+    opened = service._open_model
+    monkeypatch.setattr(service, "_open_model", lambda model: n_read.append(1) or opened(model))
     monkeypatch.setattr(models, "HOPELESS_SECONDS", 0.0)
     monkeypatch.setattr(engine, "LOOK_SECONDS", 0.01)
 
     async def refusals():
-        found = []
+        errors = []
         for _ in range(3):
             with pytest.raises(UnusableModel) as error:
                 await all_of(service.submit("m", "translate", ["a"]))
-            found.append(error.value)
-        return found
+            errors.append(error.value)
+        return errors
 
     async def run():
         await all_of(service.submit("m", "translate", ["a"]))
         assert service.hopeless() is None
         (path / "model.safetensors").write_bytes(b"")
-        first, *others = await refusals()
+        first, *later = await refusals()
         assert first.public == "m: its files are being changed; ask again in a moment"
-        for error in others:
+        for error in later:
             assert error.public.startswith("m/model.safetensors: is damaged")
             assert str(error).startswith(str(path))
-        assert [first.is_known, *(one.is_known for one in others)] == [False, False, True]
+        assert [first.is_known, *(error.is_known for error in later)] == [False, False, True]
         assert len(n_read) == 2
         assert service.hopeless() is not None
         # Without a request, too: while /ready says no, none may come
@@ -552,8 +554,8 @@ def test_damaged_files_are_read_once_and_again_when_they_change(copied, monkeypa
 
 
 @pytest.mark.parametrize("other", ["classifier", "many"])
-def test_a_model_of_another_kind_is_not_put_in_its_place(zoo, copied, other):
-    path, replace = copied
+def test_a_model_of_another_kind_is_not_put_in_its_place(zoo, copied_model, other):
+    path, replace = copied_model
     service = Service({"m": path})
 
     async def run():
@@ -583,10 +585,10 @@ def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch
     async def run():
         for name in ("translate", "twin", "translate", "int8"):
             await all_of(service.submit(name, "translate", ["a"]))
-        states = {one.name: one.state for one in service.info()}
+        states = {info.name: info.state for info in service.info()}
         assert states == {"translate": "loaded", "twin": "unloaded", "int8": "loaded"}
         await all_of(service.submit("twin", "translate", ["a"]))
-        states = {one.name: one.state for one in service.info()}
+        states = {info.name: info.state for info in service.info()}
         assert states == {"translate": "unloaded", "twin": "loaded", "int8": "loaded"}
         await service.drain(1.0)
 
@@ -594,7 +596,7 @@ def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch
     small = service_of(zoo, "translate", memory=5)
     monkeypatch.setattr(models, "private_bytes", iter([100, 1 << 30]).__next__)
     with pytest.raises(ArtifactError, match="--memory"):
-        served(small, ("translate", "translate", ["a"]))
+        serve(small, ("translate", "translate", ["a"]))
 
 
 def test_preloading_stops_where_the_memory_ends(zoo, monkeypatch):
@@ -607,23 +609,23 @@ def test_preloading_stops_where_the_memory_ends(zoo, monkeypatch):
     for model in service._models.values():
         model.engine.bytes = 10  # as known from before
     service.preload()
-    assert [one.state for one in service.info()] == ["loaded", "loaded", "unloaded"]
+    assert [info.state for info in service.info()] == ["loaded", "loaded", "unloaded"]
 
 
 def test_results_of_a_client_that_reads_slowly_do_not_pile_up(zoo):
     service = service_of(zoo, "translate")
-    lines = numbered(OPEN_LINES * 4)
+    lines = make_lines(OPEN_LINES * 4)
 
     async def run():
         answers = service.submit("translate", "translate", lines)
-        found = [await anext(answers)]
+        translations = [await anext(answers)]
         await asyncio.sleep(0.3)
         assert len(answers._results) <= OPEN_LINES + 32
-        found += [one async for one in answers]
+        translations += [translation async for translation in answers]
         await service.drain(1.0)
-        return found
+        return translations
 
-    assert [one.source for one in asyncio.run(run())] == lines
+    assert [translation.source for translation in asyncio.run(run())] == lines
 
 
 def test_what_was_computed_is_not_computed_again(zoo, gate):
@@ -634,18 +636,19 @@ def test_what_was_computed_is_not_computed_again(zoo, gate):
         first = await all_of(service.submit("translate", "translate", ENGLISH[:2]))
         n_batches = len(gate.batches)
         again = service.submit("translate", "translate", [*ENGLISH[:2], ""])
-        found = [(one, again.is_cached) async for one in again]
+        results = [(result, again.is_cached) async for result in again]
         assert len(gate.batches) == n_batches
         await all_of(
             service.submit("translate", "translate", ENGLISH[:2], settings={"beam_size": 1})
         )
         assert len(gate.batches) > n_batches
         await service.drain(1.0)
-        return first, found
+        return first, results
 
-    first, found = asyncio.run(run())
-    assert [one for one, _ in found[:2]] == first
-    assert [cached for _, cached in found] == [True, True, False]  # nothing is computed of a blank
+    first, results = asyncio.run(run())
+    assert [result for result, _ in results[:2]] == first
+    # Nothing is computed for a blank line
+    assert [cached for _, cached in results] == [True, True, False]
     assert service.stats.cache_hits_total == 2
 
 
@@ -719,7 +722,7 @@ def test_who_asks_for_a_model_to_stay_ends_the_wait_of_who_asked_it_to_leave(zoo
 
     async def run():
         waiting = asyncio.create_task(
-            all_of(service.submit("translate", "translate", numbered(40)))
+            all_of(service.submit("translate", "translate", make_lines(40)))
         )
         await until(lambda: gate.batches)
         leaving = asyncio.create_task(service.unload("translate"))
@@ -728,14 +731,14 @@ def test_who_asks_for_a_model_to_stay_ends_the_wait_of_who_asked_it_to_leave(zoo
         await asyncio.wait_for(leaving, 60)
         gate.open()
         await waiting
-        assert {one.state for one in service.info()} == {"loaded"}
+        assert {info.state for info in service.info()} == {"loaded"}
 
     asyncio.run(run())
 
 
 def test_a_document_that_goes_through_a_pivot_takes_as_long_as_it_takes(zoo, gate):
     service = Service({"a": zoo["translate"], "b": zoo["twin"]})
-    lines = numbered(RELAYED_LINES + 8)
+    lines = make_lines(RELAYED_LINES + 8)
 
     async def run():
         deadline = time.monotonic() + 60
@@ -746,4 +749,4 @@ def test_a_document_that_goes_through_a_pivot_takes_as_long_as_it_takes(zoo, gat
         gate.open()
         return await task
 
-    assert [one.source for one in asyncio.run(run())] == lines
+    assert [translation.source for translation in asyncio.run(run())] == lines

@@ -41,9 +41,9 @@ def test_a_translation_is_the_first_event_and_names_the_schema():
 
 
 def test_lines_are_events():
-    found = live(text="a\n\nb").lines
-    assert [one.get("index") for one in found] == [0, 1, 2, None]
-    assert [one["target"]["text"] for one in found[:3]] == ["A", "", "B"]
+    events = live(text="a\n\nb").lines
+    assert [event.get("index") for event in events] == [0, 1, 2, None]
+    assert [event["target"]["text"] for event in events[:3]] == ["A", "", "B"]
 
 
 def test_settings_reach_the_search():
@@ -53,23 +53,23 @@ def test_settings_reach_the_search():
         seed=7, prefix="Le ", ban=["x", "y"], require="z", priority="bulk", timeout_ms=2000,
     )  # fmt: skip
     assert len(answer.lines[0]["hypotheses"]) == 2
-    (asked,) = client.service.asked
-    assert before <= asked.deadline - 2.0 <= time.monotonic()
-    assert asked.settings == {
+    (call,) = client.service.calls
+    assert before <= call.deadline - 2.0 <= time.monotonic()
+    assert call.settings == {
         "beam_size": 3, "n_best": 2, "length_penalty": 0.5, "temperature": 0.7, "top_k": 5,
         "top_p": 0.9, "seed": 7, "sampling": True,
     }  # fmt: skip
-    assert asked.constraints == [LineConstraints("Le ", ("z",), ("x", "y"))]
-    assert asked.priority == "bulk"
+    assert call.constraints == [LineConstraints("Le ", ("z",), ("x", "y"))]
+    assert call.priority == "bulk"
     live(client)
-    assert client.service.asked[1].settings == {}
-    assert client.service.asked[1].constraints is None
-    assert client.service.asked[1].priority is None
+    assert client.service.calls[1].settings == {}
+    assert client.service.calls[1].constraints is None
+    assert client.service.calls[1].priority is None
 
 
 def test_several_models_answer_one_after_the_other():
-    found = live(models=["en-fr", "fr-de"], model=None).lines
-    assert [one.get("model") for one in found] == ["en-fr", "fr-de", None]
+    events = live(models=["en-fr", "fr-de"], model=None).lines
+    assert [event.get("model") for event in events] == ["en-fr", "fr-de", None]
 
 
 def test_other_verbs_have_their_events():
@@ -79,24 +79,24 @@ def test_other_verbs_have_their_events():
     vector = live(verb="embed", model="bert", normalize=True, pooling="mean").lines[0]
     assert vector["vector"] == [5, 0.5, -1]
     client = Client()
-    asked = {"verb": "generate", "model": "lm", "text": "a\nb", "stop": ["\n"]}
-    text = live(client, n_best=2, **asked).lines[0]
-    assert [one["text"] for one in text["texts"]] == [" and 0", " and 1"]
+    request = {"verb": "generate", "model": "lm", "text": "a\nb", "stop": ["\n"]}
+    text = live(client, n_best=2, **request).lines[0]
+    assert [part["text"] for part in text["texts"]] == [" and 0", " and 1"]
     # A prompt may have several lines
-    assert client.service.asked[0].texts == ["a\nb"]
-    assert client.service.asked[0].settings == {"n_best": 2, "stops": ("\n",)}
+    assert client.service.calls[0].texts == ["a\nb"]
+    assert client.service.calls[0].settings == {"n_best": 2, "stops": ("\n",)}
 
 
 def test_a_text_comes_in_parts_and_then_whole():
-    asked = {"verb": "generate", "model": "lm"}
-    part, whole, done = live(**asked).lines
+    request = {"verb": "generate", "model": "lm"}
+    part, whole, done = live(**request).lines
     assert part == {"event": "text", "schema": "tformer.live/1", "model": "lm", "text": " a"}
     assert (whole["event"], whole["texts"][0]["text"], done["event"]) == (
         *("generation", " and 0", "done"),
     )
     # Several are written at once, and who wants none gets none
     for more in ({"stream": False}, {"n_best": 2}):
-        assert [one["event"] for one in live(**asked, **more).lines] == ["generation", "done"]
+        assert [event["event"] for event in live(**request, **more).lines] == ["generation", "done"]
 
 
 def test_who_waits_until_a_model_is_opened_learns_so():
@@ -163,11 +163,11 @@ class Inspector:
     """Remembers what it was asked for."""
 
     def __init__(self):
-        self.asked = []
+        self.calls = []
         self.says = {"event": "heads", "kinds": {}}
 
     async def events(self, model, request):
-        self.asked.append((model, request))
+        self.calls.append((model, request))
         yield self.says
         yield {"event": "done", "ms": {}}
 
@@ -175,17 +175,17 @@ class Inspector:
 def test_what_needs_torch_comes_from_the_inspector(tmp_path):
     inspector = Inspector()
     client = Client(inspector=inspector, paths={"en-fr": tmp_path})
-    events = [one["event"] for one in live(client, want=["heads"], beam_size=2).lines]
+    events = [event["event"] for event in live(client, want=["heads"], beam_size=2).lines]
     assert events == ["translation", "heads", "done"]
-    assert inspector.asked == [
+    assert inspector.calls == [
         (tmp_path, {**ASKED, "want": ["heads"], "beam_size": 2, "model": "en-fr"})
     ]
     # Heads that are off need gates, and a word in the making its pieces, which only it has
     for more in ({"heads_off": ["enc.0.1"]}, {"prefix": "La vieil"}):
-        events = [one["event"] for one in live(client, **more).lines]
+        events = [event["event"] for event in live(client, **more).lines]
         assert events == ["heads", "done"]
-        assert inspector.asked[-1][1]["want"] == ["translation"]
-    assert len(client.service.asked) == 1
+        assert inspector.calls[-1][1]["want"] == ["translation"]
+    assert len(client.service.calls) == 1
     inspector.says = {"event": "error", "message": "text: has 300 tokens"}
     *_, last = live(client, want=["heads"]).lines
     assert last == inspector.says
@@ -203,7 +203,7 @@ def test_a_decision_is_one_answer_of_the_inspector(tmp_path):
     fields = {"other": "b", "target": "il", "foil": "elle", "beam_size": 2, "timeout_ms": 5000}
     answer = decide(inspector, tmp_path, **fields)
     assert (answer.status, answer.json) == (200, {"schema": "tformer.decision/1"})
-    assert inspector.asked == [(tmp_path, {**ASKED, **fields, "want": ["decision"]})]
+    assert inspector.calls == [(tmp_path, {**ASKED, **fields, "want": ["decision"]})]
     assert decide(inspector, tmp_path, model="lm").status == 200
 
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_decided(tmp_path, fields, status, words):
     answer = decide(inspector, tmp_path, **fields)
     assert answer.status == status
     assert words in answer.text
-    assert inspector.asked == []
+    assert inspector.calls == []
 
 
 def test_an_error_of_a_decision_has_a_status_and_the_names_of_fields(tmp_path):
@@ -256,8 +256,8 @@ LONG = "data:" + "x" * 5000
 @pytest.mark.parametrize("text", [LONG, f"data:image/png;base64,{LONG}", f"a\n{LONG}"])
 @pytest.mark.parametrize("field", ["text", "prefix", "target", "require", "ban"])
 def test_every_text_is_within_the_limit(field, text):
-    given = [text] if field in ("require", "ban") else text
-    answer = live(**{field: given})
+    value = [text] if field in ("require", "ban") else text
+    answer = live(**{field: value})
     assert answer.status == 400
     assert f"{field}: has {len(text)} characters, more than 5000" in answer.json["error"]
 
@@ -279,8 +279,8 @@ def test_only_models_of_images_read_addresses_of_images_that_are_longer():
         ("data:\n" * 200, 400),
     ):
         assert live(client, "classify", model="pictures", text=text).status == status
-        found = live(client, "classify", model="stars", text=text).status
-        assert found == (400 if len(text) > 5000 else 200)
+        stars_status = live(client, "classify", model="stars", text=text).status
+        assert stars_status == (400 if len(text) > 5000 else 200)
     both = {"models": ["pictures", "stars"], "text": image}
     assert live(client, "classify", **both).status == 400
 
@@ -296,8 +296,8 @@ def test_an_answer_of_few_lines_comes_in_time_whatever_computes_it():
 
 def test_models_are_listed_loaded_and_unloaded():
     client = Client()
-    found = client.get("/api/models").json["models"]
-    assert found[0] == {
+    models = client.get("/api/models").json["models"]
+    assert models[0] == {
         "name": "en-fr", "kind": "translate", "verbs": ["translate"], "source_language": "en",
         "target_language": "fr", "languages": [], "doubt": False, "state": "loaded", "bytes": 1000,
         "hash": "0" * 64,
@@ -333,19 +333,19 @@ def test_alignments_come_out_of_the_search_as_the_inspector_has_them(
     path = shutil.copytree(zoo["translate"], tmp_path / "m")
     several_sentences(path, 0.0)  # so that lines are split
     service = Service({"m": path})
-    asked = {"model": "m", "text": text, "want": ["alignment"], "sentence": sentence}
+    request = {"model": "m", "text": text, "want": ["alignment"], "sentence": sentence}
     client = Client(service=service)
     monkeypatch.setitem(sys.modules, "tformer_cli.inspect.capture.forced", None)
-    *_, first, alignment, done = client.post("/api/translate", json_=asked).lines
+    *_, first, alignment, done = client.post("/api/translate", json_=request).lines
     assert (first["event"], done["event"]) == ("translation", "done")
-    *_, again, _ = client.post("/api/translate", json_=asked).lines
+    *_, again, _ = client.post("/api/translate", json_=request).lines
     assert again == alignment
     monkeypatch.undo()
     events = Inspection().events(path, {"text": text, "want": ["alignment"], "sentence": sentence})
-    expected = next(one for one in events if one["event"] == "alignment")
+    expected = next(event for event in events if event["event"] == "alignment")
     assert alignment.pop("model") == "m"
-    spans = {side: [list(one) for one in spans] for side, spans in expected["words"].items()}
-    tokens = {side: list(one) for side, one in expected["tokens"].items()}
+    spans = {side: [list(span) for span in spans] for side, spans in expected["words"].items()}
+    tokens = {side: list(words) for side, words in expected["tokens"].items()}
     assert alignment == {
         "event": "alignment",
         "words": spans,
@@ -361,17 +361,17 @@ def test_what_was_not_searched_is_aligned_by_the_inspector(zoo, tmp_path):
         service=Service({"m": zoo["translate"]}), inspector=inspector, paths={"m": tmp_path}
     )
     for more in ({"target": "Un chien."}, {"text": "One line.\nTwo lines."}, {"prefix": "Un chi"}):
-        asked = {"model": "m", "text": "A dog.", "want": ["alignment", "tree"], **more}
-        client.post("/api/translate", json_=asked)
-        assert inspector.asked[-1][1]["want"][-2:] == ["alignment", "tree"]
+        request = {"model": "m", "text": "A dog.", "want": ["alignment", "tree"], **more}
+        client.post("/api/translate", json_=request)
+        assert inspector.calls[-1][1]["want"][-2:] == ["alignment", "tree"]
     client.post(
         "/api/translate", json_={"model": "m", "text": "A dog.", "want": ["alignment", "tree"]}
     )
-    assert inspector.asked[-1][1]["want"] == ["tree"]
+    assert inspector.calls[-1][1]["want"] == ["tree"]
 
 
 @pytest.fixture(scope="module")
-def calibrated(zoo, tmp_path_factory):
+def doubting(zoo, tmp_path_factory):
     """A translator that was calibrated on what it was trained on, over and over."""
     path = shutil.copytree(zoo["translate"], tmp_path_factory.mktemp("calibrated") / "m")
     for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
@@ -383,42 +383,42 @@ def calibrated(zoo, tmp_path_factory):
 
 
 @pytest.mark.parametrize("want", [(), ("alignment",)])
-def test_doubt_is_that_of_the_command(calibrated, want):
-    service = Service({"m": calibrated})
-    assert [one.doubt for one in service.info()] == [True]
+def test_doubt_is_that_of_the_command(doubting, want):
+    service = Service({"m": doubting})
+    assert [info.doubt for info in service.info()] == [True]
     lines = [*ENGLISH, "", "Two dogs run. A man sleeps."]
     stdin = "".join(f"{line}\n" for line in lines)
-    done = run("translate", calibrated, "--format", "jsonl", "--doubt", "--flags", stdin=stdin)
+    done = run("translate", doubting, "--format", "jsonl", "--doubt", "--flags", stdin=stdin)
     client = Client(service=service)
     records = [json.loads(line) for line in done.stdout.splitlines()]
-    asked = {"model": "m", "text": "\n".join(lines), "n_best": 2}
+    request = {"model": "m", "text": "\n".join(lines), "n_best": 2}
     for _ in ("computed", "cached"):
-        found = client.post("/api/translate", json_={**asked, "doubt": True}).lines
-        events = [one for one in found if one["event"] == "translation"]
-        for one, record in zip(events, records, strict=True):
-            best, other = (one["hypotheses"] * 2)[:2]
+        events = client.post("/api/translate", json_={**request, "doubt": True}).lines
+        translations = [event for event in events if event["event"] == "translation"]
+        for event, record in zip(translations, records, strict=True):
+            best, other = (event["hypotheses"] * 2)[:2]
             assert best["text"] == record["translation"]
             for name in ("doubt", "word_probabilities"):
                 assert best[name] == record[name]
             assert max(best["sentence_doubts"], default=0) == best["doubt"]
             assert len(best["sentence_doubts"]) == record.get("parts", int(bool(best["text"])))
-            assert one["flags"] == record["flags"]
+            assert event["flags"] == record["flags"]
             assert 0 <= other["doubt"] <= 1
     # Nobody has it who does not ask, whatever was computed before; nor with an alignment
-    (first, *_) = client.post("/api/translate", json_=asked).lines
+    (first, *_) = client.post("/api/translate", json_=request).lines
     assert "doubt" not in first["hypotheses"][0]
     both = {"model": "m", "text": "A dog.", "doubt": True, "want": list(want)}
     *_, last = client.post("/api/translate", json_=both).lines[: 1 + len(want)]
     assert last["event"] == ("alignment" if want else "translation")
 
 
-def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, calibrated, tmp_path):
+def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, doubting, tmp_path):
     path = shutil.copytree(zoo["translate"], tmp_path / "m")
     client = Client(service=Service({"m": path}))
-    assert [one.doubt for one in client.service.info()] == [False]
+    assert [info.doubt for info in client.service.info()] == [False]
     client.post("/api/translate", json_={"model": "m", "text": "A dog."})
-    asked = {"model": "m", "text": "A dog.", "doubt": True}
-    answer = client.post("/api/translate", json_=asked)
+    request = {"model": "m", "text": "A dog.", "doubt": True}
+    answer = client.post("/api/translate", json_=request)
     assert (answer.status, answer.json) == (
         400,
         {
@@ -427,17 +427,17 @@ def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, cali
         },
     )
     # As it says
-    shutil.copy(calibrated / "doubt.json", path / "doubt.json")
+    shutil.copy(doubting / "doubt.json", path / "doubt.json")
     client.post("/api/models/m/unload", json_={})
-    *_, event, _ = client.post("/api/translate", json_=asked).lines
+    *_, event, _ = client.post("/api/translate", json_=request).lines
     assert 0 <= event["hypotheses"][0]["doubt"] <= 1
-    assert [one.doubt for one in client.service.info()] == [True]
-    assert client.post("/api/translate", json_={**asked, "doubt": 2}).status == 400
+    assert [info.doubt for info in client.service.info()] == [True]
+    assert client.post("/api/translate", json_={**request, "doubt": 2}).status == 400
 
 
-def test_what_cannot_be_aligned_is_not_told_to_be_calibrated(calibrated, monkeypatch):
+def test_what_cannot_be_aligned_is_not_told_to_be_calibrated(doubting, monkeypatch):
     monkeypatch.setattr("tformer_cli.serve.served_model.find_aligner", lambda opened: None)
-    client = Client(service=Service({"m": calibrated}))
-    assert [one.doubt for one in client.service.info()] == [True]  # by its file
+    client = Client(service=Service({"m": doubting}))
+    assert [info.doubt for info in client.service.info()] == [True]  # by its file
     client.post("/api/translate", json_={"model": "m", "text": "A dog."})
-    assert [one.doubt for one in client.service.info()] == [False]
+    assert [info.doubt for info in client.service.info()] == [False]

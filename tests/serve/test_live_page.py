@@ -12,7 +12,7 @@ import pytest
 
 from tests.chromium import CONTRAST, chromium, violations
 from tests.models import LINES, save_random
-from tests.serve.live_server import served
+from tests.serve.live_server import serve_models
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
 from tformer_cli.inspect.doubt import SIGNALS
@@ -47,10 +47,10 @@ def models(tmp_path_factory, zoo, one_thread):
 def slow(app):
     """Lets the answers to one text come late."""
 
-    async def wrapped(scope, receive, send):
+    async def wrap_app(scope, receive, send):
         is_slow = False
 
-        async def watched():
+        async def watch_send():
             nonlocal is_slow
             message = await receive()
             is_slow |= SLOW.encode() in message.get("body", b"")
@@ -61,15 +61,15 @@ def slow(app):
                 await asyncio.sleep(0.6)
             await send(message)
 
-        await app(scope, watched, late)
+        await app(scope, watch_send, late)
 
-    return wrapped
+    return wrap_app
 
 
 @pytest.fixture(scope="module")
 def address(models):
-    with served(models, slow) as found:
-        yield found
+    with serve_models(models, slow) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +85,11 @@ class Page:
         self.page, self.address = page, address
         self.problems, self.requests = [], []
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", self._heard)
-        page.on("request", lambda one: self.requests.append((one.method, one.url)))
+        page.on("console", self._note_problem)
+        page.on("request", lambda request: self.requests.append((request.method, request.url)))
         page.set_default_timeout(20_000)
 
-    def _heard(self, message):
+    def _note_problem(self, message):
         if message.type in ("error", "warning"):
             self.problems.append(message.text)
 
@@ -113,7 +113,7 @@ class Page:
             assert monotonic() < end, (script, argument, self.target, self.problems)
             self.page.wait_for_timeout(20)
 
-    def answered(self):
+    def wait_for_answer(self):
         """Waits until the answer to what is typed is there, with its heads."""
         self.until(
             "text => document.querySelector('#source-text').textContent === text"
@@ -167,15 +167,15 @@ def test_the_translation_follows_what_is_typed_and_the_last_answer_wins(live, tr
 
 
 def test_a_word_that_is_pointed_at_shows_its_partners_and_its_probability(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     word = live.page.locator(".written .word").nth(1)
     live.point_at(word)
     live.until("document.querySelectorAll('.written .word.pointed').length === 1")
     assert live.page.locator(".read .word.linked").count() >= 1
     linked = live.page.locator(".read .word.linked").first.inner_text()
-    told = live.page.inner_text(".status")
-    assert told.startswith(f"{word.inner_text()} ← {linked}")
-    assert re.search(r"probability [01]\.\d\d · score", told)
+    status = live.page.inner_text(".status")
+    assert status.startswith(f"{word.inner_text()} ← {linked}")
+    assert re.search(r"probability [01]\.\d\d · score", status)
     live.page.mouse.move(2, 2)
     live.until("document.querySelectorAll('.pointed, .linked').length === 0")
     # by the caret, too, for who has no pointer
@@ -186,7 +186,7 @@ def test_a_word_that_is_pointed_at_shows_its_partners_and_its_probability(live):
 
 
 def test_a_dropped_hypothesis_of_the_tree_becomes_the_prefix(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     before = live.target
     live.page.click("#tab-search")
     dropped = live.page.locator(".node[aria-label$=', dropped']").filter(has_text="▁").nth(2)
@@ -203,7 +203,7 @@ def test_a_dropped_hypothesis_of_the_tree_becomes_the_prefix(live):
 
 
 def test_the_translation_is_edited_word_by_word(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     before = live.target
     live.page.focus("#target-0")
     live.page.keyboard.press("Control+a")
@@ -238,7 +238,7 @@ def test_a_head_that_is_switched_off_changes_words_that_are_underlined(live, mod
         for name, text in without.without.items()
         if name.count(".") == 2 and text != without.whole
     )
-    live.open().answered()
+    live.open().wait_for_answer()
     assert live.target == without.whole
     live.page.click("#switch")
     live.page.click(f"[data-head='{head}']")
@@ -246,7 +246,7 @@ def test_a_head_that_is_switched_off_changes_words_that_are_underlined(live, mod
     kept = Counter(without.whole.split()) & Counter(text.split())
     changed = live.texts(".written .changed")
     assert len(changed) >= len(text.split()) - kept.total()
-    live.answered()
+    live.wait_for_answer()
     assert live.page.get_attribute(f"[data-head='{head}']", "aria-label") == f"{head}, off"
     live.page.click("#all-on")
     live.until("text => document.querySelector('#target-0').value === text", without.whole)
@@ -259,7 +259,7 @@ def test_a_head_that_is_switched_off_changes_words_that_are_underlined(live, mod
 
 
 def test_each_head_off_and_the_lens_have_their_tabs(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.page.click("#tab-ablation")
     assert live.page.locator(".ablation button").count() == 12
     live.page.click("#tab-logits")
@@ -269,7 +269,7 @@ def test_each_head_off_and_the_lens_have_their_tabs(live):
 
 
 def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.until("document.querySelector('#tab-ablation') !== null")
     live.page.click("#tab-decision")
     assert live.page.locator(".parted").count() == 0
@@ -291,7 +291,7 @@ def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
     assert strongest in live.page.inner_text("#guide-says")
     # Another text has another decision, but the words that were asked for stay
     live.page.fill("#source-0", "Two dogs run.")
-    live.answered()
+    live.wait_for_answer()
     live.page.click("#tab-decision")
     assert live.page.locator(".parted").count() == 0
     live.page.fill("#decision-other", "Two dogs run.")
@@ -303,7 +303,7 @@ def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
 
 
 def test_the_next_words_move_with_the_temperature_without_asking(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.until("document.querySelector('#tab-ablation') !== null")  # the last answer is there
     live.page.click("#tab-next")
 
@@ -328,7 +328,7 @@ def test_the_next_words_move_with_the_temperature_without_asking(live):
 
 
 def test_two_models_stand_side_by_side_and_what_differs_is_marked(live, translate):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.page.click("#compare")
     a, b = (translate(name, TEXT).text for name in ("words", "others"))
     live.until("text => document.querySelector('#target-1')?.value === text", b)
@@ -396,12 +396,12 @@ def test_of_several_sentences_the_one_with_the_cursor_is_looked_into(live, trans
     live.page.select_option("#sentence", "2")
     live.shows_sentence(texts[2])
     live.page.fill("#source-0", texts[0])
-    live.answered()
+    live.wait_for_answer()
     live.until("document.querySelector('#sentence').hidden")
 
 
 def test_a_tab_stays_while_one_types_and_shows_what_belongs_together(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     for tab in ("next", "logits"):
         live.page.click(f"#tab-{tab}")
         live.page.evaluate("""
@@ -412,7 +412,7 @@ def test_a_tab_stays_while_one_types_and_shows_what_belongs_together(live):
         """)
         for text in ("A man sleeps.", TEXT):
             live.page.fill("#source-0", text)
-            live.answered()
+            live.wait_for_answer()
         assert live.page.evaluate("[...window.seen]") == [f"tab-{tab}"]
         assert live.page.locator(f"#panel-{tab} .waiting-tab").count() == 0
 
@@ -429,7 +429,7 @@ def test_other_kinds_answer_in_the_same_frame(live, model, text, shown):
     live.open(text, model)
     live.page.wait_for_selector(shown)
     assert live.page.locator(shown).count() == (1 if model == "masked" else 3)
-    live.answered()
+    live.wait_for_answer()
     live.until("document.querySelector('#tab-flow') !== null")
     live.page.click("#tab-next")
     assert live.page.locator(".next").count() >= 3
@@ -464,7 +464,7 @@ def test_an_image_is_read_from_a_file(live, zoo):
 
 
 def test_what_is_shown_is_saved_as_the_static_report(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     with live.page.expect_download() as download:
         live.page.click("#report")
     text = download.value.path().read_text(encoding="utf-8")
@@ -474,7 +474,7 @@ def test_what_is_shown_is_saved_as_the_static_report(live):
 
 
 def test_text_never_becomes_markup(live):
-    live.open(HOSTILE).answered()
+    live.open(HOSTILE).wait_for_answer()
     live.page.fill("#target-0", HOSTILE)
     live.page.wait_for_timeout(400)
     assert live.page.title() == "tformer"
@@ -493,7 +493,7 @@ def test_a_problem_is_told_in_the_words_of_the_service(live):
 
 def test_a_service_with_keys_asks_for_one(browser, models):
     key = "a-key-of-sixteen-or-more"
-    with served({"words": models["words"]}, keys=Keys([key])) as address:
+    with serve_models({"words": models["words"]}, keys=Keys([key])) as address:
         live = Page(browser.new_context().new_page(), address)
         live.page.goto(address)
         assert "API key" in live.page.inner_text(".status.wrong")
@@ -501,12 +501,12 @@ def test_a_service_with_keys_asks_for_one(browser, models):
         live.page.keyboard.press("Enter")
         live.page.wait_for_selector("#source-0")
         live.page.fill("#source-0", TEXT)
-        live.answered()
+        live.wait_for_answer()
         live.page.context.close()
 
 
 def test_a_projector_shows_what_matters_above_the_fold(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head"):
         box = live.page.locator(selector).bounding_box()
         assert box["y"] + box["height"] <= 720, selector
@@ -528,7 +528,7 @@ def test_a_projector_shows_what_matters_above_the_fold(live):
 
 
 def test_paper_shows_all_tabs_and_nothing_to_press(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.until("document.querySelector('#tab-ablation') !== null")
     live.page.evaluate("""
         () => addEventListener('beforeprint', () => {
@@ -550,7 +550,7 @@ def test_paper_shows_all_tabs_and_nothing_to_press(live):
 @pytest.mark.parametrize("width", [400, 780, 1280])
 def test_nothing_is_wider_than_the_window(live, width):
     live.page.set_viewport_size({"width": width, "height": 800})
-    live.open().answered()
+    live.open().wait_for_answer()
     for tab in ("heads", "search", "next", "logits"):
         live.page.click(f"#tab-{tab}")
         assert live.page.evaluate("document.documentElement.scrollWidth") <= width, tab
@@ -597,7 +597,7 @@ def test_axe_finds_nothing_against_its_rules(live, zoo, model, contrast):
 
 
 def test_a_screen_reader_hears_the_names_of_what_there_is(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     live.until("document.querySelector('#tab-search') !== null")
     tree = live.page.locator("body").aria_snapshot()
     for name in ('textbox "Source"', 'textbox "Translation"', 'tab "Heads"', 'button "Compare"'):
@@ -605,7 +605,7 @@ def test_a_screen_reader_hears_the_names_of_what_there_is(live):
 
 
 def test_the_keyboard_alone_reaches_everything_and_answers_steal_no_focus(live):
-    live.open().answered()
+    live.open().wait_for_answer()
     assert live.page.evaluate("document.activeElement.id") == "source-0"
     seen = []
     for _ in range(14):
@@ -622,14 +622,14 @@ def test_the_keyboard_alone_reaches_everything_and_answers_steal_no_focus(live):
         source.value = 'A man sleeps.';
         source.dispatchEvent(new Event('input'));
     """)
-    live.answered()
+    live.wait_for_answer()
     assert live.page.evaluate("document.activeElement.id") == "tab-search"
 
 
 def test_the_page_is_small_quick_and_asks_nobody_else(live):
-    sizes = {name: len(gzip.compress(one.content, 6)) for name, one in page_files().items()}
+    sizes = {name: len(gzip.compress(file.content, 6)) for name, file in page_files().items()}
     assert sum(sizes.values()) <= MOST_BYTES, sizes
-    live.open().answered()
+    live.open().wait_for_answer()
     assert {url.split("/", 3)[2] for _, url in live.requests} == {live.address.split("//")[1]}
     painted = live.page.evaluate(
         "performance.getEntriesByName('first-contentful-paint')[0].startTime"
@@ -643,7 +643,7 @@ def test_the_page_is_small_quick_and_asks_nobody_else(live):
 
 def calibration(path, odds):
     """A calibration that has these odds whatever the signals say."""
-    names = [one.name for one in SIGNALS]
+    names = [signal.name for signal in SIGNALS]
     n = len(names)
     return Calibration(
         schema=SCHEMA, step=read_config(path).step, heads=((1, 0),), signals=names,
@@ -654,19 +654,19 @@ def calibration(path, odds):
 
 def test_a_model_that_is_calibrated_no_more_goes_on_answering(browser, tmp_path):
     path = save_random(tmp_path / "m", LINES * 3, algorithm="word", decoding=DECODING, **SHAPE)
-    found = calibration(path, 3.0)
-    store_calibration(path, found)
-    with served({"m": path}) as address:
+    doubt = calibration(path, 3.0)
+    store_calibration(path, doubt)
+    with serve_models({"m": path}) as address:
         context = browser.new_context(reduced_motion="reduce")
-        live = Page(context.new_page(), address).open().answered()
+        live = Page(context.new_page(), address).open().wait_for_answer()
         assert live.page.locator(".written .word.suspect").count() > 0
         # As after a training that went on
-        store_calibration(path, replace(found, step=found.step + 1))
+        store_calibration(path, replace(doubt, step=doubt.step + 1))
         live.page.evaluate("""fetch('api/models/m/unload', {
             method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}',
         }).then(one => one.ok)""")
         live.page.fill("#source-0", "A man sleeps.")
-        live.answered()
+        live.wait_for_answer()
         assert live.page.locator(".status.wrong").count() == 0
         assert live.page.locator(".written .word.suspect").count() == 0
         context.close()
@@ -684,7 +684,7 @@ def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
     words = {"algorithm": "word", "decoding": DECODING, "info": info, **SHAPE}
     path = save_random(tmp_path / "m", LINES * 3, **words)
     store_calibration(path, calibration(path, 3.0 if is_wrong else -3.0))
-    with served({"m": path}) as address:
+    with serve_models({"m": path}) as address:
         context = browser.new_context(reduced_motion="reduce")
         live = Page(context.new_page(), address).open(text)
         # Which words are of which of several sentences is known once each came alone
@@ -701,10 +701,10 @@ def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
         )
         improbable = live.page.locator(".written .word.doubtful")
         live.point_at(improbable.first)
-        said = "Wrong with probability 0.95. " if is_wrong else ""
+        warning = "Wrong with probability 0.95. " if is_wrong else ""
         live.until(
             "text => document.querySelector('#target-0').title === text",
-            f"{said}The model finds this word improbable.",
+            f"{warning}The model finds this word improbable.",
         )
         live.page.mouse.move(2, 2)
         live.until("document.querySelector('#target-0').title === ''")

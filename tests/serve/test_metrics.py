@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.serve.fake import Client, model
-from tformer_cli.serve.metrics import Board, Metrics, counter, histogram, summed
+from tformer_cli.serve.metrics import Board, Metrics, counter, histogram, sum_metrics
 from tformer_cli.serve.stats import Histogram
 
 LINE = re.compile(
@@ -54,10 +54,10 @@ def test_no_label_comes_from_a_client():
 
 
 def test_a_histogram_counts_up():
-    one = Histogram((1.0, 2.0))
+    durations = Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):
-        one.add(value)
-    assert list(histogram("h", "Text.", {(("a", "b"),): one})) == [
+        durations.add(value)
+    assert list(histogram("h", "Text.", {(("a", "b"),): durations})) == [
         "# HELP h Text.",
         "# TYPE h histogram",
         'h_bucket{a="b",le="1"} 2',
@@ -71,14 +71,14 @@ def test_a_histogram_counts_up():
 def test_workers_are_counted_together(tmp_path):
     board = Board(tmp_path / "board")
     board.write("mine 1\n")
-    assert board.others() == []
+    assert board.read_others() == []
     other, ended = tmp_path / "board" / "1", tmp_path / "board" / "2"
     for file in (other, ended):
         file.write_text('# TYPE a counter\na 2\ntformer_model_bytes{model="m"} 7\nb 1\n')
     os.utime(ended, (0, 0))
-    (found,) = board.others()
+    (other_text,) = board.read_others()
     mine = '# TYPE a counter\na 3\ntformer_model_bytes{model="m"} 5\n'
-    assert summed([mine, found]) == (
+    assert sum_metrics([mine, other_text]) == (
         '# TYPE a counter\na 5\ntformer_model_bytes{model="m"} 7\nb 1\n'
     )
 
@@ -93,27 +93,27 @@ def test_what_workers_counted_that_ended_is_kept(tmp_path):
     kept = text.replace("# HELP b B.\n# TYPE b gauge\nb 7\n", "")
     for _ in range(2):  # the number of a process may come again
         (tmp_path / "board" / "1").write_text(text)
-        before = summed(board.others())
+        before = sum_metrics(board.read_others())
         board.retire(1)
     assert "a 4\n" in before
     assert "b 7\n" in before
-    assert board.others() == [summed([kept, kept])]
+    assert board.read_others() == [sum_metrics([kept, kept])]
     board.retire(5)  # has written nothing
-    assert board.others() == [summed([kept, kept])]
+    assert board.read_others() == [sum_metrics([kept, kept])]
 
 
 def test_a_worker_that_is_just_being_retired_counts_once(tmp_path, monkeypatch):
-    board, found = Board(tmp_path / "board"), []
+    board, texts = Board(tmp_path / "board"), []
     (tmp_path / "board" / "1").write_text("# HELP a A.\n# TYPE a counter\na 2\n")
     put = board._put
 
     def looking(name, text):
         put(name, text)
-        found.append(summed(board.others()))
+        texts.append(sum_metrics(board.read_others()))
 
     monkeypatch.setattr(board, "_put", looking)
     board.retire(1)
-    assert found == ["# HELP a A.\n# TYPE a counter\na 2\n"] * 2
+    assert texts == ["# HELP a A.\n# TYPE a counter\na 2\n"] * 2
 
 
 def test_names_of_models_are_escaped():
@@ -146,7 +146,7 @@ def numbers_of_workers():
         client.get(path)
         client.get("/health")
         texts.append(client.get("/metrics").text)
-    return summed(texts)
+    return sum_metrics(texts)
 
 
 def test_lines_of_a_family_stand_together():
@@ -155,30 +155,33 @@ def test_lines_of_a_family_stand_together():
         for line in numbers_of_workers().splitlines()
         if not line.startswith("#")
     ]
-    groups = [one for n, one in enumerate(families) if n == 0 or families[n - 1] != one]
+    groups = [family for n, family in enumerate(families) if n == 0 or families[n - 1] != family]
     assert len(groups) == len(set(groups))
 
 
 def test_prometheus_reads_every_family():
     parser = pytest.importorskip("prometheus_client.parser")
     families = {
-        one.name: one for one in parser.text_string_to_metric_families(numbers_of_workers())
+        family.name: family
+        for family in parser.text_string_to_metric_families(numbers_of_workers())
     }
-    assert all(one.documentation and one.type != "unknown" for one in families.values())
-    for one in families.values():
-        names = {sample.name for sample in one.samples}
-        if one.type == "counter":
-            assert names == {f"{one.name}_total"}
-        elif one.type == "histogram":
-            assert names == {f"{one.name}_{end}" for end in ("bucket", "sum", "count")}
-            ends = [one.value for one in one.samples if one.labels.get("le") == "+Inf"]
-            assert ends == [one.value for one in one.samples if one.name.endswith("_count")]
+    assert all(item.documentation and item.type != "unknown" for item in families.values())
+    for item in families.values():
+        names = {sample.name for sample in item.samples}
+        if item.type == "counter":
+            assert names == {f"{item.name}_total"}
+        elif item.type == "histogram":
+            assert names == {f"{item.name}_{end}" for end in ("bucket", "sum", "count")}
+            ends = [sample.value for sample in item.samples if sample.labels.get("le") == "+Inf"]
+            assert ends == [
+                sample.value for sample in item.samples if sample.name.endswith("_count")
+            ]
         else:
-            assert (one.type, names) == ("gauge", {one.name})
+            assert (item.type, names) == ("gauge", {item.name})
     (loaded,) = families["tformer_model_loaded"].samples
     assert loaded.labels == {"model": 'a"b\\c'}
     requests = families["tformer_requests"].samples
-    assert {(one.labels["endpoint"], one.value) for one in requests} == {
+    assert {(sample.labels["endpoint"], sample.value) for sample in requests} == {
         ("other", 1.0), ("/v1/models/{name}", 1.0), ("/health", 2.0),
     }  # fmt: skip
 

@@ -16,18 +16,18 @@ LINES = [*ENGLISH, "", "dog " * 60, "  ", "Two dogs run. A man sleeps."]
 
 
 async def all_of(answers):
-    return [one async for one in answers]
+    return [result async for result in answers]
 
 
-def served(service, *calls):
+def serve(service, *calls):
     """Runs calls at once, each (name, verb, texts, keyword arguments); returns their results."""
 
     async def run():
-        found = await asyncio.gather(
+        answers = await asyncio.gather(
             *(all_of(service.submit(*call[:3], **(call[3] if call[3:] else {}))) for call in calls)
         )
         await service.drain(5.0)
-        return found
+        return answers
 
     return asyncio.run(run())
 
@@ -35,8 +35,8 @@ def served(service, *calls):
 @pytest.mark.parametrize("name", ["translate", "int8", "opus", "variant"])
 def test_translations_are_those_of_a_call_of_its_own(zoo, name):
     service = Service({name: zoo[name]})
-    (found,) = served(service, (name, "translate", LINES))
-    assert found == list(load_model(zoo[name]).translate(LINES))
+    (translations,) = serve(service, (name, "translate", LINES))
+    assert translations == list(load_model(zoo[name]).translate(LINES))
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
@@ -57,12 +57,12 @@ def test_any_number_of_clients_get_what_each_would_get_alone(zoo, name, cache_by
         return await all_of(service.submit(*call[:3], **call[3]))
 
     async def run():
-        found = await asyncio.gather(*map(client, calls))
+        results = await asyncio.gather(*map(client, calls))
         await service.drain(5.0)
-        return found
+        return results
 
-    found = asyncio.run(run())
-    for (_, _, lines, options), answers in zip(calls, found, strict=True):
+    results = asyncio.run(run())
+    for (_, _, lines, options), answers in zip(calls, results, strict=True):
         assert answers == list(model.translate(lines, **options["settings"]))
     assert (service.stats.cache_hits_total > 0) == bool(cache_bytes)
     assert service.stats.batch_sentences.total < len(LINES) * 3 + 64 * 4
@@ -79,10 +79,10 @@ def test_constraints_are_those_of_the_command(zoo):
     lines = [*ENGLISH[:4], "Two dogs run. A man sleeps."]
     translator = load_model(zoo["translate"]).opened.translator
     service = Service({"m": zoo["translate"]})
-    free, found = served(
+    free, constrained = serve(
         service, ("m", "translate", lines), ("m", "translate", lines, {"constraints": wishes})
     )
-    assert found == translator.translate(lines, demands=wishes)
+    assert constrained == translator.translate(lines, demands=wishes)
     assert free == translator.translate(lines)
 
 
@@ -99,9 +99,9 @@ def test_constraints_are_those_of_the_command(zoo):
 def test_every_verb_gives_what_its_method_gives(zoo, name, verb, settings):
     lines = ["The <mask> house.", "A man sleeps.", "dog " * 60]
     service = Service({"m": zoo[name]})
-    found = served(service, *(("m", verb, [line], {"settings": settings}) for line in lines))
+    batched = serve(service, *(("m", verb, [line], {"settings": settings}) for line in lines))
     alone = [list(getattr(load_model(zoo[name]), verb)([line], **settings)) for line in lines]
-    assert found == alone
+    assert batched == alone
 
 
 def test_vectors_of_texts_and_pictures(zoo):
@@ -113,24 +113,24 @@ def test_vectors_of_texts_and_pictures(zoo):
 
     array = np.arange(64, dtype=np.uint8).reshape(8, 8)
     inline = name_of_image(array, "image")
-    texts, pictures, labels = served(
+    texts, pictures, labels = serve(
         service,
         ("s", "embed", ENGLISH, {"settings": {"unit_length": False}}),
         ("i", "embed", [inline]),
         ("i", "classify", [inline]),
     )
     alone = load_model(zoo["sentences"]).embed(ENGLISH, unit_length=False)
-    for one, other in zip(texts, alone, strict=True):
-        assert one.index == other.index
-        assert one.vector.tobytes() == other.vector.tobytes()
+    for embedding, expected in zip(texts, alone, strict=True):
+        assert embedding.index == expected.index
+        assert embedding.vector.tobytes() == expected.vector.tobytes()
     (other,) = load_model(zoo["images"]).embed([array])
     assert pictures[0].vector.tobytes() == other.vector.tobytes()
     assert labels == list(load_model(zoo["images"]).classify([array]))
     side = read_tokenizer(zoo["sentences"]).source
-    assert [one.n_tokens for one in texts] == [len(side.encode(line)) for line in ENGLISH]
+    assert [item.n_tokens for item in texts] == [len(side.encode(line)) for line in ENGLISH]
     # A name is a file of this machine to the command, and none here
     with pytest.raises(DataError, match="data:image"):
-        served(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
+        serve(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
 
 
 def test_a_pivot_that_no_model_knows_is_refused(zoo):
@@ -142,7 +142,7 @@ def test_samples_depend_on_seed_and_place_alone(zoo):
     settings = {"sampling": True, "seed": 7, "max_length": 6}
     lines = [ENGLISH[0]] * 5
     service = Service({"m": zoo["language_model"]})
-    together, alone, other = served(
+    together, alone, other = serve(
         service,
         ("m", "generate", lines, {"settings": settings}),
         ("m", "generate", lines[:1], {"settings": settings}),
@@ -151,7 +151,7 @@ def test_samples_depend_on_seed_and_place_alone(zoo):
     model = load_model(zoo["language_model"], seed=7)
     assert together == list(model.generate(lines, sampling=True, max_length=6))
     assert together[0] == alone[0]
-    assert len({one.texts[0].text for one in together}) > 1
+    assert len({generation.texts[0].text for generation in together}) > 1
     assert together != other
 
 
@@ -159,7 +159,7 @@ def test_translations_are_sampled_as_by_a_call(zoo):
     settings = {"sampling": True, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "n_best": 2}
     lines = [ENGLISH[0]] * 3
     service = Service({"m": zoo["translate"]})
-    together, alone, other = served(
+    together, alone, other = serve(
         service,
         ("m", "translate", lines, {"settings": {**settings, "seed": 7}}),
         ("m", "translate", lines[:1], {"settings": {**settings, "seed": 7}}),
@@ -167,31 +167,31 @@ def test_translations_are_sampled_as_by_a_call(zoo):
     )
     assert together == list(load_model(zoo["translate"], seed=7).translate(lines, **settings))
     assert together[0] == alone[0]
-    assert len({one.text for one in together}) > 1
+    assert len({translation.text for translation in together}) > 1
     assert together != other
 
 
 def test_what_only_torch_knows_is_refused(zoo):
     call = ("m", "translate", ENGLISH[:2], {"settings": {"repetition_penalty": 2.0}})
     with pytest.raises(UsageError, match="repetition_penalty"):
-        served(Service({"m": zoo["translate"]}), call)
+        serve(Service({"m": zoo["translate"]}), call)
 
 
 @pytest.mark.parametrize("name", ["gpt", "language_model"])
 def test_a_text_is_told_of_while_it_is_written(zoo, name):
     service = Service({"m": zoo[name]})
     settings = {"stops": ["zz"], "seed": 3}
-    (*parts, told), (plain,) = served(
+    (*parts, streamed), (plain,) = serve(
         service,
         ("m", "generate", ["The old"], {"settings": settings, "is_streamed": True}),
         ("m", "generate", ["The old"], {"settings": settings}),
     )
-    assert told == plain
-    assert "".join(parts) == told.texts[0].text
+    assert streamed == plain
+    assert "".join(parts) == streamed.texts[0].text
     assert len(parts) > 1
-    (whole,) = served(
+    (whole,) = serve(
         Service({"m": zoo[name]}),
         ("m", "generate", ["a"], {"settings": {"beam_size": 2}, "is_streamed": True}),
     )
-    (one,) = whole  # the best text of a beam may change until its end
-    assert one.texts
+    (generation,) = whole  # the best text of a beam may change until its end
+    assert generation.texts

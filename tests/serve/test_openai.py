@@ -16,28 +16,29 @@ def complete(client=None, **fields):
 
 def test_models_are_listed():
     client = Client()
-    found = client.get("/v1/models").json
-    assert found["object"] == "list"
-    assert [one["id"] for one in found["data"]] == ["en-fr", "fr-de", "lm", "bert", "stars"]
-    assert found["data"][2] == client.get("/v1/models/lm").json
-    assert set(found["data"][2]) == {"id", "object", "created", "owned_by"}
+    listing = client.get("/v1/models").json
+    assert listing["object"] == "list"
+    assert [model["id"] for model in listing["data"]] == ["en-fr", "fr-de", "lm", "bert", "stars"]
+    assert listing["data"][2] == client.get("/v1/models/lm").json
+    assert set(listing["data"][2]) == {"id", "object", "created", "owned_by"}
     assert client.get("/v1/models/nosuch").json["error"]["code"] == "model_not_found"
 
 
 def test_a_completion():
     client = Client()
-    found = complete(client, n=2, max_tokens=2, temperature=0.5, top_p=0.9, seed=3, stop="\n").json
-    assert found["object"] == "text_completion"
-    assert found["model"] == "lm"
-    assert found["id"].startswith("cmpl-")
-    assert found["choices"] == [
+    fields = {"n": 2, "max_tokens": 2, "temperature": 0.5, "top_p": 0.9, "seed": 3, "stop": "\n"}
+    completion = complete(client, **fields).json
+    assert completion["object"] == "text_completion"
+    assert completion["model"] == "lm"
+    assert completion["id"].startswith("cmpl-")
+    assert completion["choices"] == [
         {"index": n, "text": f" and {n}", "logprobs": None, "finish_reason": "stop"}
         for n in range(2)
     ]
-    assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
-    (asked,) = client.service.asked
-    assert (asked.name, asked.verb, asked.texts) == ("lm", "generate", ["The old"])
-    assert asked.settings == {
+    assert completion["usage"] == {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
+    (call,) = client.service.calls
+    assert (call.name, call.verb, call.texts) == ("lm", "generate", ["The old"])
+    assert call.settings == {
         "max_length": 2, "n_best": 2, "seed": 3, "stops": ("\n",), "temperature": 0.5,
         "top_p": 0.9, "sampling": True,
     }  # fmt: skip
@@ -46,7 +47,7 @@ def test_a_completion():
 def test_temperature_zero_searches():
     client = Client()
     assert complete(client, temperature=0).status == 200
-    assert client.service.asked[0].settings == {
+    assert client.service.calls[0].settings == {
         "max_length": 16, "sampling": False, "beam_size": 1,
     }  # fmt: skip
 
@@ -56,8 +57,8 @@ def test_the_model_may_be_left_out_if_there_is_one():
 
 
 def test_choices_of_several_prompts_are_numbered():
-    found = complete(prompt=["a", "b"], n=2).json
-    assert [one["index"] for one in found["choices"]] == [0, 1, 2, 3]
+    completion = complete(prompt=["a", "b"], n=2).json
+    assert [choice["index"] for choice in completion["choices"]] == [0, 1, 2, 3]
 
 
 def test_why_a_text_ends():
@@ -70,9 +71,9 @@ def test_why_a_text_ends():
         )
 
     service.result = result
-    found = complete(Client(service), max_tokens=3).json["choices"]
+    choices = complete(Client(service), max_tokens=3).json["choices"]
     # The limit, a text that stops it, and the end of the text
-    assert [one["finish_reason"] for one in found] == ["length", "stop", "stop"]
+    assert [choice["finish_reason"] for choice in choices] == ["length", "stop", "stop"]
 
 
 def test_a_stream_has_a_choice_an_event():
@@ -80,9 +81,9 @@ def test_a_stream_has_a_choice_an_event():
     assert answer.named["content-type"].startswith("text/event-stream")
     *events, last, end = answer.text.split("\n\n")
     assert (last, end) == ("data: [DONE]", "")
-    found = [json.loads(event.removeprefix("data: ")) for event in events]
-    assert [one["choices"][0]["index"] for one in found] == [0, 1]
-    assert len({one["id"] for one in found}) == 1
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert [chunk["choices"][0]["index"] for chunk in chunks] == [0, 1]
+    assert len({chunk["id"] for chunk in chunks}) == 1
 
 
 def test_a_stream_of_one_text_is_told_in_parts():
@@ -90,8 +91,8 @@ def test_a_stream_of_one_text_is_told_in_parts():
     choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
     (whole,) = complete().json["choices"]
     assert len(choices[0]["text"]) == 2
-    assert "".join(one["text"] for one in choices) == whole["text"]
-    assert [one["finish_reason"] for one in choices] == [None, whole["finish_reason"]]
+    assert "".join(choice["text"] for choice in choices) == whole["text"]
+    assert [choice["finish_reason"] for choice in choices] == [None, whole["finish_reason"]]
     # Whose order is not known before the end comes whole
     *events, _, _ = complete(stream=True, n=2).text.split("\n\n")
     assert json.loads(events[0].removeprefix("data: "))["choices"][0]["finish_reason"]
@@ -104,9 +105,9 @@ def test_a_problem_within_a_stream_is_its_last_event(capsys):
         "\n\n"
     )
     assert '"choices"' in first
-    told = json.loads(error.removeprefix("data: "))["error"]
-    assert set(told) == {"message", "type", "param", "code"}
-    assert told["message"] == "the service failed; its operator can see why"
+    error = json.loads(error.removeprefix("data: "))["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"] == "the service failed; its operator can see why"
     assert end == ["data: [DONE]", ""]
     assert capsys.readouterr().err == "error: serve: RuntimeError: /secret\n"
 
@@ -146,7 +147,7 @@ def test_what_is_not_possible_is_an_error_object(fields, status, words):
     assert set(error) == {"message", "type", "param", "code"}
     assert words in error["message"]
     assert error["type"] == "invalid_request_error"
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def test_fields_that_change_nothing_are_taken():
@@ -159,15 +160,15 @@ def embeddings(**fields):
 
 
 def test_embeddings():
-    found = embeddings(input=["hello", "a"]).json
-    assert found["object"] == "list"
-    assert found["data"] == [
+    response = embeddings(input=["hello", "a"]).json
+    assert response["object"] == "list"
+    assert response["data"] == [
         {"object": "embedding", "index": 0, "embedding": [5.0, 0.5, -1.0]},
         {"object": "embedding", "index": 1, "embedding": [1.0, 0.5, -1.0]},
     ]
-    assert found["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
-    (one,) = embeddings(encoding_format="base64", dimensions=3).json["data"]
-    assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == [5.0, 0.5, -1.0]
+    assert response["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    (item,) = embeddings(encoding_format="base64", dimensions=3).json["data"]
+    assert np.frombuffer(base64.b64decode(item["embedding"]), "<f4").tolist() == [5.0, 0.5, -1.0]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +193,8 @@ def test_the_second_dialect_of_vectors():
     client = Client()
     answer = client.post("/embed", json_={"inputs": ["hello"], "model": "bert"})
     assert answer.json == [[5.0, 0.5, -1.0]]
-    assert client.service.asked[0].settings == {"unit_length": True}
+    assert client.service.calls[0].settings == {"unit_length": True}
     plain = {"inputs": "a", "normalize": False, "model": "bert"}
     assert client.post("/embed", json_=plain).json == [[1.0, 0.5, -1.0]]
-    assert client.service.asked[1].settings == {"unit_length": False}
+    assert client.service.calls[1].settings == {"unit_length": False}
     assert client.post("/embed", json_={"inputs": ["a", ""], "model": "bert"}).status == 400

@@ -75,17 +75,17 @@ def test_keys(path, header, kind, code):
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "fields"),
     [
         ("/v1/completions", {"prompt": "a"}),
         ("/v1/embeddings", {"model": "bert", "input": "a"}),
     ],
 )
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults(path, asked, fault):
+def test_faults(path, fields, fault):
     service = FakeService()
     service.fails, status = FAULTS[fault]
-    answer = Client(service).post(path, json_=asked)
+    answer = Client(service).post(path, json_=fields)
     assert answer.status == status
     kind = "rate_limit_error" if status == 429 else "server_error"
     assert answer.json["error"]["type"] == kind

@@ -90,25 +90,25 @@ def test_any_page_may_ask_only_where_keys_are_asked_for(text, tmp_path):
 
 
 def preflight(origin, allowed=("https://good.example", "moz-extension://*"), **more):
-    asked = {"origin": origin, "access-control-request-method": "POST"}
-    headers = asked | {name.replace("_", "-"): value for name, value in more.items()}
+    request_headers = {"origin": origin, "access-control-request-method": "POST"}
+    headers = request_headers | {name.replace("_", "-"): value for name, value in more.items()}
     client = Client(settings=ServeSettings(allow_origin=allowed))
     return client.ask("OPTIONS", "/v1/chat/completions", headers=headers)
 
 
 @pytest.mark.parametrize("origin", ["https://good.example", FIREFOX])
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         "authorization,content-type,x-stainless-lang,x-stainless-os,x-stainless-retry-count",
         "x-requested-with",
         "OpenAI-Organization, OpenAI-Project, Idempotency-Key",
     ],
 )
-def test_a_preflight_is_answered_with_the_headers_that_it_asks_for(origin, asked):
-    answer = preflight(origin, access_control_request_headers=asked)
+def test_a_preflight_is_answered_with_the_headers_that_it_asks_for(origin, requested):
+    answer = preflight(origin, access_control_request_headers=requested)
     assert (answer.status, answer.body) == (204, b"")
-    assert answer.named["access-control-allow-headers"] == asked
+    assert answer.named["access-control-allow-headers"] == requested
     assert answer.named["access-control-allow-origin"] == origin
     assert answer.named["access-control-allow-methods"] == "GET, HEAD, POST"
     assert answer.named["access-control-allow-credentials"] == "true"
@@ -116,9 +116,9 @@ def test_a_preflight_is_answered_with_the_headers_that_it_asks_for(origin, asked
     assert answer.named["vary"].startswith("origin, access-control-request-headers")
 
 
-@pytest.mark.parametrize("asked", ["", ",", "a b", "a,,b", 'x"y', "é", "x: y", "a\r\nb: c"])
-def test_only_names_of_headers_are_repeated(asked):
-    answer = preflight("https://good.example", access_control_request_headers=asked)
+@pytest.mark.parametrize("requested", ["", ",", "a b", "a,,b", 'x"y', "é", "x: y", "a\r\nb: c"])
+def test_only_names_of_headers_are_repeated(requested):
+    answer = preflight("https://good.example", access_control_request_headers=requested)
     assert answer.status == 204
     assert "access-control-allow-headers" not in answer.named
 
@@ -138,8 +138,8 @@ def test_a_preflight_of_others_is_refused_without_a_word_of_cors(origin):
 
 def test_a_page_of_the_web_may_ask_a_private_network():
     name = "access-control-allow-private-network"
-    asked = {"access_control_request_private_network": "true"}
-    assert preflight("https://good.example", **asked).named[name] == "true"
+    request_headers = {"access_control_request_private_network": "true"}
+    assert preflight("https://good.example", **request_headers).named[name] == "true"
     assert name not in preflight("https://good.example").named
 
 

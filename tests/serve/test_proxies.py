@@ -22,9 +22,9 @@ def client_of(**settings):
 
 
 def file_url(client, headers=(), path="/translate_file", name="a.txt", **options):
-    asked = upload(name, b"The house.", source="en", target="fr")
-    asked["headers"] = {**asked["headers"], **dict(headers)}
-    answer = client.post(path, **asked, **options)
+    request = upload(name, b"The house.", source="en", target="fr")
+    request["headers"] = {**request["headers"], **dict(headers)}
+    answer = client.post(path, **request, **options)
     assert answer.status == 200, answer.text
     return answer.json["translatedFileUrl"]
 

@@ -74,8 +74,8 @@ def test_no_error_quotes_much(zoo):
     ],
 )
 def test_a_message_keeps_its_begin_and_its_end(message, shown):
-    found = Refused(400, message).message
-    assert len(found) <= 2 * LONGEST_QUOTE
-    assert found[:50] == shown[:50]
-    assert found[-20:] == shown[-20:]
-    assert json.dumps(found)
+    quoted = Refused(400, message).message
+    assert len(quoted) <= 2 * LONGEST_QUOTE
+    assert quoted[:50] == shown[:50]
+    assert quoted[-20:] == shown[-20:]
+    assert json.dumps(quoted)

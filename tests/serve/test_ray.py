@@ -51,7 +51,7 @@ def test_the_class_of_the_guide_translates(zoo, tmp_path):
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert done.returncode == 0, done.stderr.decode()
-    expected = [one.text for one in load(zoo["translate"]).translate(TEXTS)]
+    expected = [translation.text for translation in load(zoo["translate"]).translate(TEXTS)]
     # Ray writes to stdout, too
-    (found,) = re.findall(r"^FOUND (.*)$", done.stdout.decode(), re.MULTILINE)
-    assert json.loads(found) == expected * 4
+    (translations,) = re.findall(r"^FOUND (.*)$", done.stdout.decode(), re.MULTILINE)
+    assert json.loads(translations) == expected * 4

@@ -29,7 +29,7 @@ NAMES = (
 
 
 @contextmanager
-def logged(tmp_path, service=None, *, has_text=False, **site):
+def logged_client(tmp_path, service=None, *, has_text=False, **site):
     """Gives a client, and what reads the lines that were written meanwhile."""
     file = tmp_path / "requests.log"
     log = RequestLog(file, print)
@@ -43,7 +43,7 @@ def logged(tmp_path, service=None, *, has_text=False, **site):
 
 
 def test_a_request_is_a_line(tmp_path):
-    with logged(tmp_path) as (client, lines):
+    with logged_client(tmp_path) as (client, lines):
         answer = client.post("/translate", json_=QUESTION)
         client.get("/languages")
     first, second = lines()
@@ -59,7 +59,7 @@ def test_a_request_is_a_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "route", "model", "status"),
+    ("request_", "route", "model", "status"),
     [
         (("POST", "/translate", {"json_": GERMAN}), "/translate", "en-fr,fr-de", 200),
         (("POST", "/v1/completions", {"json_": {"prompt": "a"}}), "/v1/completions", "lm", 200),
@@ -75,10 +75,10 @@ def test_a_request_is_a_line(tmp_path):
         (("POST", "/translate", {"headers": {"content-length": "9" * 30}}), "other", "", 413),
     ],
 )  # fmt: skip
-def test_every_answer_is_logged_and_nothing_that_was_said(asked, route, model, status, tmp_path):
+def test_every_answer_is_logged_and_nothing_that_was_said(request_, route, model, status, tmp_path):
     service = FakeService(pivot="fr")
-    method, path, options = asked
-    with logged(tmp_path, service, keys=Keys()) as (client, lines):
+    method, path, options = request_
+    with logged_client(tmp_path, service, keys=Keys()) as (client, lines):
         assert client.ask(method, path, **options).status == status
     (line,) = lines()
     assert (line["route"], line["model"], line["status"]) == (route, model, status)
@@ -87,9 +87,9 @@ def test_every_answer_is_logged_and_nothing_that_was_said(asked, route, model, s
 
 def test_texts_are_written_where_they_are_asked_for(tmp_path):
     text = 'a "b"\\\n\u2028\r{"x": 1}'
-    with logged(tmp_path, has_text=True, keys=Keys(["k" * 16])) as (client, lines):
-        asked = {**QUESTION, "q": text, "api_key": "k" * 16}
-        assert client.post("/translate", json_=asked).status == 200
+    with logged_client(tmp_path, has_text=True, keys=Keys(["k" * 16])) as (client, lines):
+        body = {**QUESTION, "q": text, "api_key": "k" * 16}
+        assert client.post("/translate", json_=body).status == 200
     (line,) = lines()
     assert line["text"] == ['a "b"\\', '\u2028\r{"x": 1}']
     raw = (tmp_path / "requests.log").read_bytes()
@@ -102,26 +102,26 @@ def test_a_client_that_leaves_is_logged(tmp_path):
     async def leave(client):
         left = asyncio.Event()
         asyncio.get_running_loop().call_later(0.05, left.set)
-        await client.asked("POST", "/translate", json_=QUESTION, leaves=left)
+        await client.ask_async("POST", "/translate", json_=QUESTION, leaves=left)
 
     service = FakeService()
     service.seconds = 60
-    with logged(tmp_path, service) as (client, lines):
+    with logged_client(tmp_path, service) as (client, lines):
         asyncio.run(leave(client))
     (line,) = lines()
     assert (line["status"], line["sent"], line["model"]) == (499, 0, "en-fr")
 
 
 def test_a_document_counts_its_lines(tmp_path):
-    with logged(tmp_path) as (client, lines):
-        asked = upload("secret.txt", b"One.\n\nTwo.\n", source="en", target="fr")
-        client.post("/translate_file", **asked)
+    with logged_client(tmp_path) as (client, lines):
+        request = upload("secret.txt", b"One.\n\nTwo.\n", source="en", target="fr")
+        client.post("/translate_file", **request)
     (line,) = lines()
     assert (line["route"], line["texts"], line["characters"]) == ("/translate_file", 2, 8)
     assert "secret" not in (tmp_path / "requests.log").read_text()
 
 
-def written(log, file, n):
+def wait_for_lines(log, file, n):
     until = time.monotonic() + 30
     while not file.exists() or len(file.read_bytes().splitlines()) < n:
         assert time.monotonic() < until
@@ -132,10 +132,10 @@ def test_a_renamed_file_is_made_anew(tmp_path):
     file, old = tmp_path / "log", tmp_path / "log.1"
     log = RequestLog(file, print)
     log.add(b"one\n")
-    written(log, file, 1)
+    wait_for_lines(log, file, 1)
     file.rename(old)
     log.add(b"two\n")
-    written(log, file, 1)
+    wait_for_lines(log, file, 1)
     file.unlink()
     log.add(b"three\n")
     log.close()
@@ -149,7 +149,7 @@ def test_lines_are_appended_to_what_is_there_and_after_a_file_was_emptied(tmp_pa
     file.write_bytes(b"before\n")
     log = RequestLog(file, print)
     log.add(b"one\n")
-    written(log, file, 2)
+    wait_for_lines(log, file, 2)
     os.truncate(file, 0)
     log.add(b"two\n")
     log.close()
@@ -157,21 +157,21 @@ def test_lines_are_appended_to_what_is_there_and_after_a_file_was_emptied(tmp_pa
 
 
 def test_what_cannot_be_written_is_lost_and_said_once(tmp_path):
-    told = []
+    errors = []
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # that nobody reads
-    log = RequestLog(pipe, told.append)
+    log = RequestLog(pipe, errors.append)
     for _ in range(3):
         log.add(b"a\n")
     log.close()
     assert log.n_lost == 3
-    assert [str(item) for item in told] == [
+    assert [str(item) for item in errors] == [
         f"--log: {pipe}: no such device or address; lines are lost"
     ]
 
 
 def test_a_line_that_was_cut_is_ended(tmp_path, monkeypatch):
-    file, told = tmp_path / "log", []
+    file, errors = tmp_path / "log", []
     plain, calls = os.write, []
 
     def write(place, data):
@@ -183,12 +183,12 @@ def test_a_line_that_was_cut_is_ended(tmp_path, monkeypatch):
         return plain(place, data)
 
     monkeypatch.setattr(request_log.os, "write", write)
-    log = RequestLog(file, told.append)
+    log = RequestLog(file, errors.append)
     log.add(b"first line\n")
     log.add(b"second\n")
     log.close()
     assert file.read_bytes() == b"fir\nsecond\n"
-    assert (log.n_lost, len(told)) == (1, 1)
+    assert (log.n_lost, len(errors)) == (1, 1)
 
 
 def test_a_disk_that_hangs_holds_up_no_answer(tmp_path, monkeypatch):
@@ -248,9 +248,9 @@ def test_workers_write_a_line_for_each_request(place, zoo, tmp_path):
         questions = [{**QUESTION, "q": text} for text in texts]
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda question: server.post("translate", question), questions))
-        status, said = server.end()
+        status, messages = server.end()
     assert status == 143
-    written = said if place == "-" else path.read_text().splitlines()
+    written = messages if place == "-" else path.read_text().splitlines()
     lines = [json.loads(line) for line in written if line.startswith("{")]
     assert sorted(line["text"][0] for line in lines) == sorted(texts)
     assert {(line["route"], line["status"]) for line in lines} == {("/translate", 200)}

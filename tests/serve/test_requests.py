@@ -51,8 +51,9 @@ def test_fields_come_in_every_form(request_):
 
 
 def test_lines_of_forms_end_as_in_files():
-    for one in ({"form": {**QUESTION, "q": "a\r\nb\rc"}}, multipart(**QUESTION | {"q": "a\r\nb"})):
-        answer = Client().post("/translate", **one)
+    form = {"form": {**QUESTION, "q": "a\r\nb\rc"}}
+    for request in (form, multipart(**QUESTION | {"q": "a\r\nb"})):
+        answer = Client().post("/translate", **request)
         assert "\r" not in answer.json["translatedText"]
     # JSON has the line ends that were meant
     kept = Client().post("/translate", json_={**QUESTION, "q": "a\r\nb"})
@@ -138,10 +139,10 @@ def test_words_have_their_types():
 
 @given(st.binary(max_size=60))
 def test_bytes_are_an_object_or_refused(body):
-    found = None
+    fields = None
     with suppress(Refused):
-        found = json_object(body)
-    assert found is None or isinstance(found, dict)
+        fields = json_object(body)
+    assert fields is None or isinstance(fields, dict)
 
 
 def test_paths_and_methods_that_no_one_answers():
@@ -179,7 +180,7 @@ def test_the_deadline_is_the_clients_or_the_options():
     for given_, seconds in ({}, 30), ({"timeout_ms": 500}, 0.5), ({"timeout_ms": 99_000}, 30):
         before = time.monotonic()
         client.post("/translate", json_={**QUESTION, **given_})
-        assert before <= client.service.asked[-1].deadline - seconds <= time.monotonic()
+        assert before <= client.service.calls[-1].deadline - seconds <= time.monotonic()
 
 
 @pytest.mark.parametrize(
@@ -196,9 +197,9 @@ def test_work_ends_when_the_client_leaves(path, json_):
     service = FakeService()
     service.seconds = 0.02
 
-    async def asked():
+    async def run():
         client, leaves = Client(service), asyncio.Event()
-        task = asyncio.ensure_future(client.asked("POST", path, json_=json_, leaves=leaves))
+        task = asyncio.ensure_future(client.ask_async("POST", path, json_=json_, leaves=leaves))
         while not service.n_yielded:
             assert not task.done()
             await asyncio.sleep(0.01)
@@ -206,7 +207,7 @@ def test_work_ends_when_the_client_leaves(path, json_):
         await asyncio.wait_for(task, 60)
         return client
 
-    client = asyncio.run(asked())
+    client = asyncio.run(run())
     # One more may have been on its way
     assert 0 < service.n_yielded < 15
     assert service.n_ended == 1
@@ -215,7 +216,7 @@ def test_work_ends_when_the_client_leaves(path, json_):
 
 
 def test_a_client_that_leaves_within_the_body_is_no_error(capsys):
-    async def asked():
+    async def run():
         client, leaves = Client(), asyncio.Event()
         leaves.set()
         scope = {
@@ -234,5 +235,5 @@ def test_a_client_that_leaves_within_the_body_is_no_error(capsys):
         await client.app(scope, receive, send)
         return sent
 
-    assert asyncio.run(asked()) == []
+    assert asyncio.run(run()) == []
     assert capsys.readouterr().err == ""

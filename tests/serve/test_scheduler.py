@@ -66,7 +66,7 @@ class Model:
         batch = self.scheduler.next_batch()
         seconds = sum(unit.tokens for _, unit in batch) / SPEED
         self.now += seconds
-        self.scheduler.done(seconds)
+        self.scheduler.finish_batch(seconds)
         self.order += [(self.now, request, unit) for request, unit in batch]
         return batch
 
@@ -84,12 +84,12 @@ def test_every_unit_is_computed_once_and_in_the_order_of_its_request(requests):
     model = Model()
     for name, (row, group, is_interactive) in enumerate(requests):
         model.admit(row, name=name, group=group, is_interactive=is_interactive)
-    found = model.run()
-    assert sorted(found) == [
+    order = model.run()
+    assert sorted(order) == [
         (n, k) for n, (row, *_) in enumerate(requests) for k in range(len(row))
     ]
     for name in range(len(requests)):
-        assert [k for n, k in found if n == name] == sorted(k for n, k in found if n == name)
+        assert [k for n, k in order if n == name] == sorted(k for n, k in order if n == name)
     assert model.scheduler.is_idle
     assert model.scheduler.n_tokens == 0
 
@@ -114,9 +114,9 @@ def test_requests_that_all_have_work_get_the_same_within_a_turn(row, n_requests)
     ]
     while all(request.units for request in requests):
         model.step()
-        had = [sum(u.tokens for _, r, u in model.order if r is one) for one in requests]
+        tokens = [sum(u.tokens for _, r, u in model.order if r is request) for request in requests]
         # Shreedhar & Varghese 1996, lemma 2, and the batch that is being filled
-        assert max(had) - min(had) <= QUANTUM + 2 * LONGEST
+        assert max(tokens) - min(tokens) <= QUANTUM + 2 * LONGEST
 
 
 @given(sizes, st.integers(1, LONGEST), st.integers(0, 60))
@@ -152,8 +152,8 @@ def test_what_is_cancelled_is_not_computed(data):
     ]
     for _ in range(data.draw(st.integers(0, 5))):
         model.step()
-    gone = [one for one in requests if data.draw(st.booleans())]
-    dropped = {id(one) for one in gone if model.scheduler.cancel(one)}
+    cancelled = [request for request in requests if data.draw(st.booleans())]
+    dropped = {id(request) for request in cancelled if model.scheduler.cancel(request)}
     n_before = len(model.order)
     model.run()
     assert not any(id(request) in dropped for _, request, _ in model.order[n_before:])
@@ -299,7 +299,7 @@ def test_lines_are_prepared_as_far_as_there_is_room_for_results():
     assert n_put == OPEN_LINES
     model.run()
     assert not model.scheduler.wait(0.0)  # everything ready is computed, nobody takes it
-    model.scheduler.taken(request, 1)
+    model.scheduler.note_taken(request, 1)
     assert model.scheduler.hungry() == [request]
     assert model.scheduler.wait(0.0)
 
@@ -316,7 +316,7 @@ def test_a_slow_model_gets_small_batches():
     model = Model()
     for _ in range(200):
         model.scheduler._running = 100
-        model.scheduler.done(0.1)
+        model.scheduler.finish_batch(0.1)
     assert math.isclose(model.scheduler.tokens_per_second, 1000, rel_tol=0.01)
     model.admit([10] * 20, is_interactive=False)
     assert len(model.step()) == 3  # 30 ms

@@ -33,7 +33,7 @@ def test_only_the_names_of_this_machine_are_answered(host, status):
     client = Client()
     assert client.post("/translate", json_=QUESTION, host=host).status == status
     assert client.get("/health", host=host).status == status
-    assert len(client.service.asked) == (status == 200)
+    assert len(client.service.calls) == (status == 200)
 
 
 def test_two_host_headers_are_refused():
@@ -58,7 +58,7 @@ def test_names_follow_the_address_and_the_option():
 def test_a_host_header_is_read_strictly():
     assert host_name("a.example:80") == "a.example"
     assert host_name("[::1]") == "[::1]"
-    assert [host_name(one) for one in ("", ":80", "a:b", "[::1]:x")] == [None] * 4
+    assert [host_name(header) for header in ("", ":80", "a:b", "[::1]:x")] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_pages_of_other_sites_are_refused(headers, status):
     # Forms need no preflight: a page anywhere could send one
     answer = client.post("/translate", form=QUESTION, headers=headers)
     assert answer.status == status
-    assert len(client.service.asked) == (status == 200)
+    assert len(client.service.calls) == (status == 200)
 
 
 def test_a_link_to_the_page_can_be_followed():
@@ -99,18 +99,18 @@ def test_a_link_to_the_page_can_be_followed():
 def test_behind_a_proxy_the_page_may_have_another_scheme():
     client = Client(settings=settings(allow_host=("models.example",)))
     headers = {"origin": "https://models.example"}
-    asked = client.post("/translate", json_=QUESTION, host="models.example", headers=headers)
-    assert asked.status == 200
+    answer = client.post("/translate", json_=QUESTION, host="models.example", headers=headers)
+    assert answer.status == 200
 
 
 def test_cors_is_for_the_allowed_origins_alone():
     client = Client(settings=settings(allow_origin=("https://good.example",)))
-    asked = {"access-control-request-method": "POST"}
-    good = client.ask("OPTIONS", "/translate", headers={**asked, "origin": "https://good.example"})
+    asks = {"access-control-request-method": "POST"}
+    good = client.ask("OPTIONS", "/translate", headers={**asks, "origin": "https://good.example"})
     assert good.status == 204
     assert good.named["access-control-allow-origin"] == "https://good.example"
     assert good.named["access-control-allow-credentials"] == "true"
-    bad = client.ask("OPTIONS", "/translate", headers={**asked, "origin": "https://evil.example"})
+    bad = client.ask("OPTIONS", "/translate", headers={**asks, "origin": "https://evil.example"})
     assert bad.status == 403
     plain = client.post("/translate", json_=QUESTION)
     assert "access-control-allow-origin" not in plain.named
@@ -132,7 +132,7 @@ def test_headers_forbid_what_a_page_does_not_need():
     assert refused["x-content-type-options"] == "nosniff"
 
 
-def keyed():
+def keyed_client():
     return Client(keys=Keys([KEY, "another-key-of-a-client"]))
 
 
@@ -141,7 +141,7 @@ def keyed():
              "/v1/embeddings", "/embed", "/api/translate", "/api/models/en-fr/unload"],
 )  # fmt: skip
 def test_what_computes_or_changes_asks_for_a_key(path):
-    client = keyed()
+    client = keyed_client()
     without = client.post(path, json_={})
     wrong = client.post(path, json_={}, headers={"authorization": "Bearer nosuch"})
     is_libre = path in ("/translate", "/detect", "/suggest", "/translate_file")
@@ -151,31 +151,31 @@ def test_what_computes_or_changes_asks_for_a_key(path):
     right = client.post(path, json_={}, headers={"authorization": f"Bearer {KEY}"})
     assert right.status not in (401, 403) or path == "/suggest"
     assert "API key" not in right.text
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def test_keys_are_asked_for_where_models_are_listed_and_counted():
     for path in ("/v1/models", "/v1/models/lm", "/api/models", "/metrics"):
-        assert keyed().get(path).status == 401
-        assert keyed().get(path, headers={"authorization": f"bearer {KEY}"}).status == 200
+        assert keyed_client().get(path).status == 401
+        assert keyed_client().get(path, headers={"authorization": f"bearer {KEY}"}).status == 200
     for path in ("/health", "/ready", "/languages", "/frontend/settings", "/spec"):
-        assert keyed().get(path).status == 200
+        assert keyed_client().get(path).status == 200
 
 
 def test_the_clients_of_libretranslate_send_the_key_as_a_field():
     right, wrong = {**QUESTION, "api_key": KEY}, {**QUESTION, "api_key": "nosuch"}
-    assert keyed().post("/translate", json_=right).json == {"translatedText": "HELLO"}
-    assert keyed().post("/translate", form=right).json == {"translatedText": "HELLO"}
-    assert keyed().post("/translate", form=wrong).json == {"error": "Invalid API key"}
-    assert keyed().post("/translate", json_={**QUESTION, "api_key": [KEY]}).status == 400
+    assert keyed_client().post("/translate", json_=right).json == {"translatedText": "HELLO"}
+    assert keyed_client().post("/translate", form=right).json == {"translatedText": "HELLO"}
+    assert keyed_client().post("/translate", form=wrong).json == {"error": "Invalid API key"}
+    assert keyed_client().post("/translate", json_={**QUESTION, "api_key": [KEY]}).status == 400
 
 
 def test_all_keys_are_compared_whatever_was_found(monkeypatch):
     compared = []
 
-    def compare(one, other):
-        compared.append(one)
-        return one == other
+    def compare(own, key):
+        compared.append(own)
+        return own == key
 
     monkeypatch.setattr(security.hmac, "compare_digest", compare)
     keys = Keys(["a" * 16, "b" * 16, "c" * 16])
@@ -183,7 +183,7 @@ def test_all_keys_are_compared_whatever_was_found(monkeypatch):
     assert not keys.accepts("\ud800")
     assert len(compared) == 6
     # Digests of one length: not even that of a key is told
-    assert {len(one) for one in compared} == {32}
+    assert {len(digest) for digest in compared} == {32}
 
 
 def test_keys_are_read_from_a_file(tmp_path):
@@ -221,7 +221,7 @@ def test_a_body_is_counted_while_it_is_read():
     kinds = ({}, {"content-length": "5"}, {"content-type": "application/json"})
     for headers in kinds:
         assert client.post("/translate", chunks=chunks, headers=headers).status == 413
-    assert not client.service.asked
+    assert not client.service.calls
 
 
 def test_files_may_be_larger_but_not_endless():

@@ -49,8 +49,8 @@ class Server:
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line.decode().rstrip("\n"))
-            if found := re.search(r" at (http://\S+/) \(Ctrl-C ends\)", self.lines[-1]):
-                self.url = found[1]
+            if match := re.search(r" at (http://\S+/) \(Ctrl-C ends\)", self.lines[-1]):
+                self.url = match[1]
                 break
         else:
             raise AssertionError(self.lines)
@@ -108,39 +108,39 @@ def server(zoo):
         f"en-fr={zoo['translate']}", f"int8={zoo['int8']}", f"lm={zoo['language_model']}",
         f"stars={zoo['classifier']}", f"tags={zoo['tagger']}", f"gaps={zoo['masked']}",
     ]  # fmt: skip
-    with serving(*models, "--cache", "1MB") as found:
-        yield found
+    with serving(*models, "--cache", "1MB") as server:
+        yield server
 
 
-def translated(zoo, text, model="translate", **search):
-    (found,) = load(zoo[model]).translate([text], **search)
-    return found
+def translate_directly(zoo, text, model="translate", **search):
+    (translation,) = load(zoo[model]).translate([text], **search)
+    return translation
 
 
 def test_answers_are_those_of_the_command(server, zoo):
     for text in ("The old house.", "A man and a dog.", "it is cold"):
         answer = server.post("translate", {"q": text, "source": "en", "target": "fr"})
-        assert json.loads(answer) == {"translatedText": translated(zoo, text).text}
+        assert json.loads(answer) == {"translatedText": translate_directly(zoo, text).text}
         for name, model in (("en-fr", "translate"), ("int8", "int8")):
             events = server.post("api/translate", {"text": text, "model": name, "n_best": 2})
             first = json.loads(events.splitlines()[0])
-            expected = translated(zoo, text, model, n_best=2)
-            found = [(one["text"], one["score"]) for one in first["hypotheses"]]
-            assert found == [(one.text, one.score) for one in expected.hypotheses]
+            expected = translate_directly(zoo, text, model, n_best=2)
+            hypotheses = [(row["text"], row["score"]) for row in first["hypotheses"]]
+            assert hypotheses == [(row.text, row.score) for row in expected.hypotheses]
             target = read_tokenizer(zoo[model]).target
             assert first["target"]["pieces"] == target.pieces(first["target"]["ids"])
             assert len(first["source"]["pieces"]) == len(first["source"]["ids"])
         sampled = {"text": text, "model": "en-fr", "temperature": 0.5, "top_k": 5, "seed": 3}
-        one = json.loads(server.post("api/translate", sampled).splitlines()[0])
+        event = json.loads(server.post("api/translate", sampled).splitlines()[0])
         drawn = load(zoo["translate"], seed=3).translate(
             [text], sampling=True, temperature=0.5, top_k=5
         )
-        assert one["target"]["text"] == next(iter(drawn)).text
+        assert event["target"]["text"] == next(iter(drawn)).text
 
 
 def test_clients_at_once_get_what_each_would_alone(server, zoo):
     texts = [f"{words} {n}" for n in range(8) for words in ("The house", "A dog sleeps in the")]
-    expected = {text: translated(zoo, text).text for text in texts}
+    expected = {text: translate_directly(zoo, text).text for text in texts}
     wrong, order = [], random.Random(3)
 
     def ask(mine):
@@ -152,10 +152,10 @@ def test_clients_at_once_get_what_each_would_alone(server, zoo):
     threads = [
         threading.Thread(target=ask, args=(order.sample(texts, len(texts)),)) for _ in range(8)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(SECONDS)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
     assert wrong == []
 
 
@@ -164,25 +164,25 @@ def test_libretranslatepy(server, zoo):
 
     client = LibreTranslateAPI(server.url, api_key="any")
     text = "The old house."
-    assert client.translate(text, "en", "fr") == translated(zoo, text).text
+    assert client.translate(text, "en", "fr") == translate_directly(zoo, text).text
     assert client.detect("The old house is green.")[0]["language"] == "en"
-    assert [one["code"] for one in client.languages()] == ["en", "fr"]
+    assert [language["code"] for language in client.languages()] == ["en", "fr"]
 
 
 def test_openai(server):
     import openai
 
     with openai.OpenAI(base_url=f"{server.url}v1", api_key="any", max_retries=0) as client:
-        assert "lm" in [one.id for one in client.models.list()]
-        asked = {"model": "lm", "prompt": "The old", "max_tokens": 5, "seed": 3}
-        streamed = list(client.completions.create(**asked, stream=True))
+        assert "lm" in [model.id for model in client.models.list()]
+        request = {"model": "lm", "prompt": "The old", "max_tokens": 5, "seed": 3}
+        streamed = list(client.completions.create(**request, stream=True))
         assert len(streamed) > 2
-        whole = client.completions.create(**asked)
+        whole = client.completions.create(**request)
         assert whole.choices[0].text
         assert whole.choices[0].finish_reason in ("stop", "length")
         # The same seed writes the same, streamed or not
-        assert "".join(one.choices[0].text for one in streamed) == whole.choices[0].text
-        (cached,) = client.completions.create(**asked, stream=True)
+        assert "".join(chunk.choices[0].text for chunk in streamed) == whole.choices[0].text
+        (cached,) = client.completions.create(**request, stream=True)
         assert cached.choices[0].text == whole.choices[0].text
         vectors = client.embeddings.create(model="stars", input=["a man", "a dog"])
         assert len(vectors.data) == 2
@@ -190,9 +190,9 @@ def test_openai(server):
         assert vectors.usage.prompt_tokens > 2
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.completions.create(model="nosuch", prompt="a")
-        asked = [{"role": "user", "content": "The old"}]
+        messages = [{"role": "user", "content": "The old"}]
         with pytest.raises(openai.BadRequestError, match="use /v1/completions"):
-            client.chat.completions.create(model="lm", messages=asked)
+            client.chat.completions.create(model="lm", messages=messages)
         with pytest.raises(openai.BadRequestError, match="is a translation model"):
             client.completions.create(model="en-fr", prompt="a")
 
@@ -205,7 +205,7 @@ def curl(*arguments):
 
 
 def test_curl(server, zoo, tmp_path):
-    expected = {"translatedText": translated(zoo, "The dog.").text}
+    expected = {"translatedText": translate_directly(zoo, "The dog.").text}
     fields = ["q=The dog.", "source=en", "target=fr"]
     url = f"{server.url}translate"
     multipart = [part for field in fields for part in ("-F", field)]
@@ -217,11 +217,10 @@ def test_curl(server, zoo, tmp_path):
     assert "405" in curl("-w", "%{http_code}", query)
     file = tmp_path / "text.txt"
     file.write_text("The dog.\n\nA man.\n")
-    found = json.loads(curl("-F", f"file=@{file}", *multipart[2:], f"{server.url}translate_file"))[
-        "translatedFileUrl"
-    ]
-    first, second = (translated(zoo, text).text for text in ("The dog.", "A man."))
-    assert curl(found) == f"{first}\n\n{second}\n"
+    uploaded = curl("-F", f"file=@{file}", *multipart[2:], f"{server.url}translate_file")
+    file_url = json.loads(uploaded)["translatedFileUrl"]
+    first, second = (translate_directly(zoo, text).text for text in ("The dog.", "A man."))
+    assert curl(file_url) == f"{first}\n\n{second}\n"
 
 
 def test_other_verbs(server):
@@ -231,13 +230,14 @@ def test_other_verbs(server):
         *(("fill", "gaps", "filled"), ("embed", "stars", "embedding")),
         ("generate", "lm", "generation"),
     ):
-        asked = {"text": text.replace("old", "<mask>") if verb == "fill" else text, "model": model}
-        *parts, first, done = map(json.loads, server.post(f"api/{verb}", asked).splitlines())
+        line = text.replace("old", "<mask>") if verb == "fill" else text
+        request = {"text": line, "model": model}
+        *parts, first, done = map(json.loads, server.post(f"api/{verb}", request).splitlines())
         assert (first["event"], first["model"], done["event"]) == (event, model, "done")
         if verb == "generate":
             assert len(parts) > 1
-            assert "".join(one["text"] for one in parts) == first["texts"][0]["text"]
-            cut = server.post("api/generate", {**asked, "stop": [first["texts"][0]["text"][3:5]]})
+            assert "".join(part["text"] for part in parts) == first["texts"][0]["text"]
+            cut = server.post("api/generate", {**request, "stop": [first["texts"][0]["text"][3:5]]})
             # What JSON can hold, whatever is not known of a text that was stopped
             assert json.loads(cut.splitlines()[-2], parse_constant=pytest.fail)["score"] is None
 
@@ -261,9 +261,9 @@ def test_html_is_translated_as_by_the_command(zoo):
     done = subprocess.run(words, input=page.encode(), capture_output=True, check=True)
     with serving(zoo["translate"]) as server:
         fields = {"q": page, "source": "en", "target": "fr", "format": "html"}
-        found = json.loads(server.post("translate", fields))
-    assert found["translatedText"] == done.stdout.decode()
-    assert found["translatedText"].count("<a href='x'>") == 1
+        answer = json.loads(server.post("translate", fields))
+    assert answer["translatedText"] == done.stdout.decode()
+    assert answer["translatedText"].count("<a href='x'>") == 1
 
 
 def test_the_service_imports_no_torch():
@@ -288,21 +288,21 @@ def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
             text = "\n".join(f"The old house {n}." for n in range(100))
             body = json.dumps({"text": text}).encode()
             headers = {"Content-Type": "application/json"}
-            asked = Request(server.url + "api/translate", body, headers)
-            with urlopen(asked, timeout=SECONDS) as answer:
+            http_request = Request(server.url + "api/translate", body, headers)
+            with urlopen(http_request, timeout=SECONDS) as answer:
                 events = [json.loads(answer.readline())]
                 begun.release()  # it is let in, and far from its end
                 events += map(json.loads, answer)
             assert events[-1]["event"] == "done"
-            answers.append(sum(one["event"] == "translation" for one in events))
+            answers.append(sum(event["event"] == "translation" for event in events))
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
-        for one in threads:
-            one.start()
+        for thread in threads:
+            thread.start()
         assert all(begun.acquire(timeout=SECONDS) for _ in threads)
         ended, lines = server.end(number)
-        for one in threads:
-            one.join(SECONDS)
+        for thread in threads:
+            thread.join(SECONDS)
         # None that was let in is lost, and none is answered by half
         assert answers == [100] * 4
         assert ended == status
@@ -319,10 +319,10 @@ def children(pid):
 def both_workers(server):
     """The process ids of two workers, which may start after the service has said its address."""
     until = time.monotonic() + SECONDS
-    while len(found := children(server.process.pid)) < 2:
+    while len(workers := children(server.process.pid)) < 2:
         assert time.monotonic() < until
         time.sleep(0.02)
-    return found
+    return workers
 
 
 def test_a_second_signal_ends_workers_at_once(zoo):
@@ -349,11 +349,13 @@ def test_a_second_signal_ends_workers_at_once(zoo):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_service_that_still_answers(zoo, number):
     with serving(zoo["translate"], "--cache", 0) as server:
-        asked = upload(content=b"".join(b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000)))
-        with socket.create_connection((server.host, server.port), timeout=SECONDS) as one:
-            head = "".join(f"{name}: {value}\r\n" for name, value in asked["headers"].items())
-            head += f"Host: localhost\r\nContent-Length: {len(asked['body'])}\r\n\r\n"
-            one.sendall(f"POST /translate_file HTTP/1.1\r\n{head}".encode() + asked["body"])
+        lines = [b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000)]
+        request = upload(content=b"".join(lines))
+        with socket.create_connection((server.host, server.port), timeout=SECONDS) as connection:
+            head = "".join(f"{name}: {value}\r\n" for name, value in request["headers"].items())
+            head += f"Host: localhost\r\nContent-Length: {len(request['body'])}\r\n\r\n"
+            head = f"POST /translate_file HTTP/1.1\r\n{head}"
+            connection.sendall(head.encode() + request["body"])
             while "tformer_documents 1\n" not in server.get("metrics"):
                 time.sleep(0.05)
             server.process.send_signal(number)
@@ -393,7 +395,7 @@ def test_workers_end_when_their_parent_is_killed(zoo):
 def test_workers_share_a_port_and_are_replaced(zoo):
     with serving(zoo["translate"], "--workers", "2") as server:
         fields = {"q": "The dog.", "source": "en", "target": "fr"}
-        expected = {"translatedText": translated(zoo, "The dog.").text}
+        expected = {"translatedText": translate_directly(zoo, "The dog.").text}
         for _ in range(10):
             assert json.loads(server.post("translate", fields)) == expected
         before = both_workers(server)
@@ -408,14 +410,14 @@ def test_workers_share_a_port_and_are_replaced(zoo):
             assert json.loads(server.post("translate", fields)) == expected
         # A file that one worker translated is fetched from any
         request = upload(content=b"The dog.\n")
-        asked = Request(server.url + "translate_file", request["body"], request["headers"])
-        with urlopen(asked, timeout=SECONDS) as answer:
+        http_request = Request(server.url + "translate_file", request["body"], request["headers"])
+        with urlopen(http_request, timeout=SECONDS) as answer:
             url = json.loads(answer.read())["translatedFileUrl"]
         path = url.removeprefix(server.url)
         # Whichever worker is asked, it counts for all
-        asked = 'tformer_requests_total{endpoint="/translate",status="200"}'
+        counter_line = 'tformer_requests_total{endpoint="/translate",status="200"}'
         until = time.monotonic() + SECONDS
-        while not re.search(f"{re.escape(asked)} (1[0-9]|20)\n", server.get("metrics")):
+        while not re.search(f"{re.escape(counter_line)} (1[0-9]|20)\n", server.get("metrics")):
             assert time.monotonic() < until
             time.sleep(0.2)
         assert {server.get(path) for _ in range(10)} == {f"{expected['translatedText']}\n"}
@@ -426,8 +428,8 @@ def test_workers_share_a_port_and_are_replaced(zoo):
 
 
 def total(server, name):
-    found = re.findall(rf"^{name}(?:{{.*}})? (\d+)$", server.get("metrics"), re.MULTILINE)
-    return sum(map(int, found))
+    counts = re.findall(rf"^{name}(?:{{.*}})? (\d+)$", server.get("metrics"), re.MULTILINE)
+    return sum(map(int, counts))
 
 
 @pytest.mark.slow
@@ -459,12 +461,14 @@ def test_documents_of_a_killed_service_go_when_the_next_one_starts(
     for n in range(2):
         with serving(zoo["translate"], "--workers", workers) as server:
             request = upload(content=b"The dog.\n")
-            asked = Request(server.url + "translate_file", request["body"], request["headers"])
-            with urlopen(asked, timeout=SECONDS) as answer:
+            url = server.url + "translate_file"
+            with urlopen(
+                Request(url, request["body"], request["headers"]), timeout=SECONDS
+            ) as answer:
                 answer.read()
             assert len(list(tmp_path.glob("tformer-serve-*"))) == 1
-            found = list(tmp_path.glob("tformer-serve-*/????????????????????????????????"))
-            assert len(found) == 1
+            files = list(tmp_path.glob("tformer-serve-*/????????????????????????????????"))
+            assert len(files) == 1
             if n:
                 assert server.end()[0] == 143
             else:
@@ -513,23 +517,23 @@ CHANGES = {
 def test_weights_that_are_changed_are_refused_until_the_new_ones_are_read(zoo, tmp_path, change):
     model = shutil.copytree(zoo["translate"], tmp_path / "m")
     weights, text = model / "model.safetensors", "A man and a dog."
-    old, new = (translated(zoo, text, name).text for name in ("translate", "twin"))
+    old, new = (translate_directly(zoo, text, name).text for name in ("translate", "twin"))
     make, is_whole = CHANGES[change]
     with serving(f"m={model}", "--cache", 0) as server:
         before = json.loads(server.get("api/models"))["models"][0]["hash"]
         assert status_and_text(server, text) == (200, old)
         make(weights, zoo["twin"] / "model.safetensors")
-        status, found = status_and_text(server, text)
+        status, answer = status_and_text(server, text)
         if is_whole is None:
-            assert (status, found) == (200, new)
+            assert (status, answer) == (200, new)
         else:
             assert status == 503
-            assert found == "m: its files are being changed; ask again in a moment"
+            assert answer == "m: its files are being changed; ask again in a moment"
         if is_whole is False:
-            status, found = status_and_text(server, text)
+            status, answer = status_and_text(server, text)
             assert status == 503
-            assert found.startswith("m")
-            assert str(tmp_path) not in found
+            assert answer.startswith("m")
+            assert str(tmp_path) not in answer
             model.mkdir(exist_ok=True)
             for name in ("config.json", "tokenizer.json", "model.safetensors"):
                 Path(shutil.copy(zoo["twin"] / name, tmp_path / "new")).replace(model / name)
@@ -594,10 +598,10 @@ def test_half_open_connections_end(server):
             ended = b""
         assert ended == b"" or b" 400 " in ended
     started = time.monotonic()
-    for one in (silent, slow):
-        with one:
-            one.settimeout(SECONDS)
-            assert one.recv(1000) == b""
+    for connection in (silent, slow):
+        with connection:
+            connection.settimeout(SECONDS)
+            assert connection.recv(1000) == b""
     assert time.monotonic() - started < 20
     # Who sends a whole header keeps a connection for as long as the answer takes
     connection = http.client.HTTPConnection(server.host, server.port, timeout=SECONDS)
@@ -625,14 +629,14 @@ async def _unread(monkeypatch):
     for is_read in (False, True):
         # Who does not read is left long before, and who reads would be, were it not noticed
         monkeypatch.setattr(run, "HEADER_SECONDS", 0.05 if is_read else 60.0)
-        one = run.TimedProtocol(config=config, server_state=ServerState(), app_state={})
-        one.connection_made(transport)
-        one.pause_writing()
+        protocol = run.TimedProtocol(config=config, server_state=ServerState(), app_state={})
+        protocol.connection_made(transport)
+        protocol.pause_writing()
         if is_read:
-            one.resume_writing()
+            protocol.resume_writing()
         while len(closed) <= is_read:
             await asyncio.sleep(0.01)
-        one.connection_lost(RuntimeError())
+        protocol.connection_lost(RuntimeError())
     return closed
 
 
@@ -731,8 +735,8 @@ def test_a_client_that_leaves_ends_its_work(zoo):
         while "tformer_disconnected_total 0\n" in server.get("metrics"):
             assert time.monotonic() < until
             # Again, where this process stalls until all is answered
-            with socket.create_connection((server.host, server.port)) as one:
-                one.sendall(head.encode() + body)
+            with socket.create_connection((server.host, server.port)) as connection:
+                connection.sendall(head.encode() + body)
                 time.sleep(0.05)
         while 'tformer_queue_requests{class="bulk"} 0\n' not in server.get("metrics"):
             assert time.monotonic() < until
@@ -749,14 +753,14 @@ def raw_request(path, body=b"", version="1.1", headers=b"Host: localhost\r\n"):
 
 def exchange(server, data, *, half=True):
     """Sends bytes and, as `nc -N` does, an end; gives what comes until the other end."""
-    with socket.create_connection((server.host, server.port), timeout=SECONDS) as one:
-        one.sendall(data)
+    with socket.create_connection((server.host, server.port), timeout=SECONDS) as connection:
+        connection.sendall(data)
         if half:
-            one.shutdown(socket.SHUT_WR)
-        found = b""
-        while part := one.recv(65536):
-            found += part
-    return found
+            connection.shutdown(socket.SHUT_WR)
+        response = b""
+        while part := connection.recv(65536):
+            response += part
+    return response
 
 
 @pytest.mark.slow
@@ -775,8 +779,8 @@ def exchange(server, data, *, half=True):
     ],
 )
 def test_a_client_that_sends_nothing_more_gets_its_answer(server, data, statuses):
-    found = exchange(server, data)
-    assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+) ", found)] == statuses
+    response = exchange(server, data)
+    assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+) ", response)] == statuses
 
 
 NOT_HTTP = {
@@ -819,10 +823,10 @@ def test_who_is_refused_before_all_is_sent_reads_why(server, path, kind, n_bytes
     start = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
     body = start + b"x" * (n_bytes - len(start))
     body = b"%x\r\n%s\r\n0\r\n\r\n" % (n_bytes, body) if is_chunked else body
-    found = exchange(server, head.encode() + b"\r\n\r\n" + body, half=False)
+    response = exchange(server, head.encode() + b"\r\n\r\n" + body, half=False)
     status = 404 if path == "/nosuch" else 413
-    assert found.startswith(b"HTTP/1.1 %d " % status)
-    assert "error" in json.loads(found.rpartition(b"\r\n\r\n")[2])
+    assert response.startswith(b"HTTP/1.1 %d " % status)
+    assert "error" in json.loads(response.rpartition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.slow
@@ -830,8 +834,8 @@ def test_a_long_answer_reaches_a_client_that_sends_nothing_more(zoo):
     texts = [f"dog {n} " * 40 for n in range(128)]
     body = json.dumps({"q": texts, "source": "en", "target": "fr"}).encode()
     with serving(zoo["translate"], "--cache", 0) as server:
-        found = exchange(server, raw_request("/translate", body))
-        head, _, answer = found.rpartition(b"\r\n\r\n")
+        response = exchange(server, raw_request("/translate", body))
+        head, _, answer = response.rpartition(b"\r\n\r\n")
         assert len(json.loads(answer)["translatedText"]) == 128
         assert head.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
         assert "tformer_disconnected_total 0\n" in server.get("metrics")
@@ -842,12 +846,12 @@ def test_who_comes_when_all_places_are_taken(server):
     idle = []
     try:
         for _ in range(run.CONNECTIONS + 20):
-            one = socket.create_connection((server.host, server.port), timeout=SECONDS)
-            one.sendall(b"GET /languages HTTP/1.1\r\n")
-            idle.append(one)
+            connection = socket.create_connection((server.host, server.port), timeout=SECONDS)
+            connection.sendall(b"GET /languages HTTP/1.1\r\n")
+            idle.append(connection)
         for path, status in (("/languages", 503), ("/health", 200), ("/v1/models", 503)):
-            found = exchange(server, raw_request(path), half=False)
-            head, _, body = found.partition(b"\r\n\r\n")
+            response = exchange(server, raw_request(path), half=False)
+            head, _, body = response.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 %d " % status)
             assert b"x-content-type-options: nosniff" in head
             assert head.count(b"connection: close") == 1
@@ -857,8 +861,8 @@ def test_who_comes_when_all_places_are_taken(server):
         idle[0].sendall(b"Host: localhost\r\n\r\n")
         assert idle[0].recv(100).startswith(b"HTTP/1.1 200 OK")
     finally:
-        for one in idle:
-            one.close()
+        for connection in idle:
+            connection.close()
 
 
 @pytest.mark.slow
@@ -871,8 +875,8 @@ def test_health_is_answered_where_few_files_can_be_open(zoo):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for _ in range(120):
-            one = socket.create_connection((server.host, server.port), timeout=SECONDS)
-            stack.enter_context(one)
+            connection = socket.create_connection((server.host, server.port), timeout=SECONDS)
+            stack.enter_context(connection)
             assert exchange(server, raw_request("/health")).startswith(b"HTTP/1.1 200 OK")
         assert not [line for line in server.lines if "error" in line]
 
@@ -896,8 +900,8 @@ def test_health_is_answered_where_few_files_can_be_open(zoo):
     ],
 )
 def test_a_load_balancer_that_sends_no_host(server, path, version, headers, status):
-    found = exchange(server, raw_request(path, version=version, headers=headers), half=False)
-    assert re.match(b"HTTP/1.1 %s " % status, found)
+    response = exchange(server, raw_request(path, version=version, headers=headers), half=False)
+    assert re.match(b"HTTP/1.1 %s " % status, response)
 
 
 @pytest.mark.slow
@@ -913,13 +917,14 @@ def test_sentences_are_answered_beside_four_documents(zoo):
         until = time.monotonic() + SECONDS
         with ExitStack() as uploads:
             for _ in range(4):
-                one = uploads.enter_context(socket.create_connection((server.host, server.port)))
-                one.sendall(head.encode() + request["body"])
+                connection = socket.create_connection((server.host, server.port))
+                uploads.enter_context(connection)
+                connection.sendall(head.encode() + request["body"])
             while "tformer_documents 4\n" not in server.get("metrics"):
                 assert time.monotonic() < until
             for number in range(20):
-                asked = {"q": f"house {number}", "source": "en", "target": "fr"}
-                assert json.loads(server.post("translate", asked))["translatedText"]
+                question = {"q": f"house {number}", "source": "en", "target": "fr"}
+                assert json.loads(server.post("translate", question))["translatedText"]
                 assert server.get("ready")
             with pytest.raises(HTTPError) as refused:
                 urlopen(Request(server.url + "translate_file", request["body"], request["headers"]))

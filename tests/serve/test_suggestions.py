@@ -29,14 +29,14 @@ def failing_write(number, n_bytes):
     """Makes a disk that takes some bytes, and then none."""
     write, left = os.write, [n_bytes]
 
-    def limited(file, data):
+    def write_some(file, data):
         if not left[0]:
             raise OSError(number, os.strerror(number))
         n = write(file, data[: left[0]])
         left[0] -= n
         return n
 
-    return limited
+    return write_some
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_line_that_a_crash_left_unfinished_is_ended_first(tmp_path, start):
 def test_what_another_program_wrote_behind_is_not_cut_off(tmp_path, monkeypatch):
     file, write = tmp_path / "kept.jsonl", os.write
 
-    def interrupted(place, data):
+    def write_beside_another(place, data):
         n = write(place, data[:3])
         with file.open("ab") as other:
             other.write(b"theirs\n")
         monkeypatch.setattr(os, "write", failing_write(errno.ENOSPC, 0))
         return n
 
-    monkeypatch.setattr(os, "write", interrupted)
+    monkeypatch.setattr(os, "write", write_beside_another)
     with pytest.raises(OSError, match="No space"):
         append_line(file, LINE)
     assert file.read_bytes() == LINE[:3] + b"theirs\n"
@@ -142,7 +142,7 @@ def test_a_disk_that_hangs_is_given_up_and_keeps_nothing_later(tmp_path, monkeyp
     asyncio.run(run())
     assert (tmp_path / "kept").read_bytes() == LINE
     goes_on.set()
-    while any(one.name == "tformer-suggestion" for one in threading.enumerate()):
+    while any(thread.name == "tformer-suggestion" for thread in threading.enumerate()):
         time.sleep(0.001)
     assert (tmp_path / "kept").read_bytes() == b""
     asyncio.run(file.append(LINE))

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tformer_cli.serve import chat, libretranslate, live, openai
 from tformer_cli.serve.dialects import dialect_of
-from tformer_cli.serve.metrics import MEDIA_TYPE, summed
+from tformer_cli.serve.metrics import MEDIA_TYPE, sum_metrics
 from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.proxies import ENTRANCE, PREFIX
 from tformer_cli.serve.request_log import ENTRY, LEFT
@@ -37,23 +37,23 @@ async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the
 
 async def metrics(site: Site, request: Request) -> Response:
     site.check_key(request)
-    text = site.counted()
+    text = site.metrics_text()
     if site.board is not None:
         with suppress(OSError):  # what was told stays counted, whatever becomes of this worker
             site.board.write(text)
-        text = summed([text, *site.board.others()])
+        text = sum_metrics([text, *site.board.read_others()])
     return Response(text, media_type=MEDIA_TYPE)
 
 
 async def page(site: Site, request: Request) -> Response:
     """Sends the live page or a file of it; the process that inspects begins meanwhile."""
-    found = page_files().get(request.path_params.get("name", ""))
-    if found is None:
+    file = page_files().get(request.path_params.get("name", ""))
+    if file is None:
         raise Refused(404, "there is no such file")
     if site.inspector is not None:
         await site.inspector.start()
     headers = {"cache-control": "no-cache"}
-    return Response(found.content, media_type=found.media_type, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
 
 
 async def entrance(site: Site, request: Request) -> Response:  # noqa: ARG001 - to the page
@@ -100,7 +100,7 @@ class App:
         if scope["type"] != "http":
             return
         started = time.monotonic()
-        methods, parameters = self._found(scope["path"])
+        methods, parameters = self._match_path(scope["path"])
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         endpoint = next(iter(methods.values())).path if methods else UNKNOWN
         status = 0
@@ -123,34 +123,34 @@ class App:
         finally:
             self._site.metrics.add(endpoint, status, time.monotonic() - started)
 
-    def _found(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
+    def _match_path(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
         if path in self._exact:
             return self._exact[path], {}
         for pattern, methods in self._patterns:
-            if found := pattern.fullmatch(path):
-                return methods, found.groupdict()
+            if match := pattern.fullmatch(path):
+                return methods, match.groupdict()
         return {}, {}
 
     async def _answer(
         self, route: Route | None, methods: Mapping[str, Route], request: Request
     ) -> Response:
         if route is None:
-            answered = dialect_of(request.scope["path"])
+            error_response = dialect_of(request.scope["path"])
             if not methods:
-                return answered(Refused(404, "there is no such path", code="unknown_url"))
+                return error_response(Refused(404, "there is no such path", code="unknown_url"))
             allowed = {"allow": ", ".join(methods)}
-            return answered(Refused(405, "this path takes another method", headers=allowed))
+            return error_response(Refused(405, "this path takes another method", headers=allowed))
         try:
-            return await self._unless_gone(route, request)
+            return await self._answer_unless_gone(route, request)
         except Gone:
             raise
         except Exception as error:  # noqa: BLE001 - a client gets an answer, and never a traceback
             return route.error(refusal(error))
 
-    async def _unless_gone(self, route: Route, request: Request) -> Response:
+    async def _answer_unless_gone(self, route: Route, request: Request) -> Response:
         """Computes an answer; ends the work when the client leaves, which no one else would."""
         work = asyncio.ensure_future(route.handler(self._site, request))
-        watch = asyncio.ensure_future(_gone(request))
+        watch = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -163,7 +163,7 @@ class App:
                     await task
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Returns when the client has left; its body must have been read, which this would take."""
     await request.scope[BODY_IS_READ].wait()
     while (await request.receive())["type"] != "http.disconnect":

@@ -34,7 +34,7 @@ class ResultCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.n_bytes = 0
         self.n_hits = 0
@@ -43,18 +43,18 @@ class ResultCache:
     def get(self, key: Hashable) -> Any:  # noqa: ANN401 - results of every verb
         """Returns a result, or `MISSING`."""
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries.get(key)
             if entry is None:
                 self.n_misses += 1
                 return MISSING
-            self._found.move_to_end(key)
+            self._entries.move_to_end(key)
             self.n_hits += 1
             return entry[0]
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401
         """Returns the same of a key that was not there a moment before; a miss counts once."""
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries.get(key)
             self.n_hits += entry is not None
         return MISSING if entry is None else entry[0]
 
@@ -66,11 +66,11 @@ class ResultCache:
         if size > self._max_bytes // 4:
             return
         with self._lock:
-            _, before = self._found.pop(key, (None, 0))
-            self._found[key] = (result, size)
+            _, before = self._entries.pop(key, (None, 0))
+            self._entries[key] = (result, size)
             self.n_bytes += size - before
             while self.n_bytes > self._max_bytes:
-                _, (_, freed) = self._found.popitem(last=False)
+                _, (_, freed) = self._entries.popitem(last=False)
                 self.n_bytes -= freed
 
 

@@ -23,7 +23,7 @@ from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
 from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Route, Site, begun, refusal
+from tformer_cli.serve.site import Route, Site, prepend, refusal
 from tformer_cli.serve.translations import guess_language, has_words
 
 INSTRUCTION = re.compile(
@@ -98,8 +98,8 @@ class Chat:
 
 def message_text(message: dict[str, Any], name: str) -> str:
     """Returns the text of a message, of which it may be several parts."""
-    given = message.get("content")
-    parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list):
         raise Refused(400, f"{name}: a content must be text", param=name)
     texts = []
@@ -123,8 +123,8 @@ def read_chat(messages: object, name: str, instructions: str = "") -> Chat:
     of_system = [message for message in messages if message.get("role") in SYSTEM]
     system = [instructions, *(message_text(message, name) for message in of_system)]
     text = message_text(of_user[-1], name)
-    found = INSTRUCTION.match(text)
-    start = found.end() if found else 0
+    match = INSTRUCTION.match(text)
+    start = match.end() if match else 0
     return Chat(text[start:], text[:start], "\n".join(filter(None, system)))
 
 
@@ -137,12 +137,12 @@ def named_languages(text: str) -> dict[str, str]:
     looked_at = "\n".join(filter(_ABOUT_TRANSLATING.search, sentences))
     if pair := _PAIR.search(looked_at):
         return dict(zip(SIDES, pair.groups(), strict=True))
-    named = {}
+    languages = {}
     for side, patterns in _PHRASES.items():
-        found = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
-        if first := next(filter(None, found), None):
-            named[side] = first[1]
-    return named
+        matches = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
+        if first := next(filter(None, matches), None):
+            languages[side] = first[1]
+    return languages
 
 
 def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
@@ -150,32 +150,32 @@ def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
 
     Of a system's sentences, which say much else, only what has a capital letter counts.
     """
-    placed = {}
+    languages = {}
     for sentence in _SENTENCE_END.split(text[:LOOKED_AT]):
         looked_at = sentence.strip(" \t:\r") if _ABOUT_TRANSLATING.search(sentence) else ""
         for side, pattern in _PLACES.items():
-            found = pattern.search(looked_at)
-            if found is None or _NO_LANGUAGE.match(found[1]):
+            match = pattern.search(looked_at)
+            if match is None or _NO_LANGUAGE.match(match[1]):
                 continue
-            known = _ANY_NAME.search(found[1])
-            if known or is_instruction or found[1] != found[1].lower():
-                placed[side] = known[0] if known else found[1]
-    return placed
+            name = _ANY_NAME.search(match[1])
+            if name or is_instruction or match[1] != match[1].lower():
+                languages[side] = name[0] if name else match[1]
+    return languages
 
 
-def find_code(site: Site, said: str) -> str:
+def find_code(site: Site, words: str) -> str:
     """Returns the code of a language that is named by its code or in English."""
-    known = site.languages.find(said)
-    if known is None:
-        named = (code for code in site.languages.codes if has_name(code, said))
-        known = next(named, None)
-    if known is None:
-        raise Refused(400, f"{said[:40]} is not a language of this service", code="unsupported")
-    return known
+    code = site.languages.find(words)
+    if code is None:
+        matches = (code for code in site.languages.codes if has_name(code, words))
+        code = next(matches, None)
+    if code is None:
+        raise Refused(400, f"{words[:40]} is not a language of this service", code="unsupported")
+    return code
 
 
-def has_name(code: str, said: str) -> bool:
-    return name_of(code).partition(" (")[0].lower() == said.lower()
+def has_name(code: str, words: str) -> bool:
+    return name_of(code).partition(" (")[0].lower() == words.lower()
 
 
 async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
@@ -183,17 +183,17 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     name = fields.text("model")
     models = site.service.info()
     infos = {model.name: model for model in models if "translate" in model.verbs}
-    said = placed_languages(chat.system, is_instruction=False)
-    said |= named_languages(chat.system)
-    said |= placed_languages(chat.instruction, is_instruction=True)
+    words = placed_languages(chat.system, is_instruction=False)
+    words |= named_languages(chat.system)
+    words |= placed_languages(chat.instruction, is_instruction=True)
     for side, pattern in _CODES.items():
-        for found in pattern.finditer(chat.instruction):
-            if site.languages.find(found[1]) is not None:
-                said[side] = found[1]
-    said |= named_languages(chat.instruction)
-    said |= {side: fields.text(side) for side in SIDES if fields.text(side)}
-    if said.get("source", "").lower() == "auto":
-        del said["source"]
+        for match in pattern.finditer(chat.instruction):
+            if site.languages.find(match[1]) is not None:
+                words[side] = match[1]
+    words |= named_languages(chat.instruction)
+    words |= {side: fields.text(side) for side in SIDES if fields.text(side)}
+    if words.get("source", "").lower() == "auto":
+        del words["source"]
     if name not in infos:
         if any(model.name == name for model in models):
             raise Refused(
@@ -201,11 +201,11 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
                 "/v1/embeddings", param="model",
             )  # fmt: skip
         if pair := split_pair(site, name):
-            said |= dict(zip(SIDES, pair, strict=True))
+            words |= dict(zip(SIDES, pair, strict=True))
         elif name:
             site.model(name, "translate")  # which says what is wrong
     info = infos.get(name) or (next(iter(infos.values())) if len(infos) == 1 else None)
-    codes = {side: find_code(site, word) for side, word in said.items()}
+    codes = {side: find_code(site, word) for side, word in words.items()}
     if info is not None and not info.languages:
         own = {"source": info.source_language, "target": info.target_language}
         for side, code in codes.items():
@@ -230,17 +230,17 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     if info is None:
         way = site.languages.checked_way(source, target)
         return name or f"{source}-{target}", way
-    asked = {"source_language": source, "target_language": target}
-    return info.name, Way((info.name,), {key: code_in(info, code) for key, code in asked.items()})
+    sides = {"source_language": source, "target_language": target}
+    return info.name, Way((info.name,), {key: code_in(info, code) for key, code in sides.items()})
 
 
 def split_pair(site: Site, name: str) -> tuple[str, str] | None:
     """Reads a name such as en-fr as two languages; None: it is not one."""
     parts = name.split("-")
     for cut in range(1, len(parts)):
-        found = "-".join(parts[:cut]), "-".join(parts[cut:])
-        if all(site.languages.find(code) is not None for code in found):
-            return found
+        pair = "-".join(parts[:cut]), "-".join(parts[cut:])
+        if all(site.languages.find(code) is not None for code in pair):
+            return pair
     return None
 
 
@@ -274,8 +274,8 @@ class ChatTranslation:
 
     async def parts(self) -> AsyncGenerator[str, None]:
         """Yields the best translation in parts: lines, as soon as each is there."""
-        wanted = [line.removesuffix("\r") for line in self._lines if has_words(line)]
-        if not self._way.models or not wanted:
+        sources = [line.removesuffix("\r") for line in self._lines if has_words(line)]
+        if not self._way.models or not sources:
             for rank in range(self._n):
                 self.output.parts[rank].append("\n".join(self._lines))
             yield self.output.parts[0][0]
@@ -286,25 +286,26 @@ class ChatTranslation:
             "max_length": self._most,
         }
         results = self._site.results(
-            self._way.models, "translate", wanted, settings=settings, deadline=self._deadline
+            self._way.models, "translate", sources, settings=settings, deadline=self._deadline
         )
         async with aclosing(results):
             for number, line in enumerate(self._lines):
                 end = "\n" if number < len(self._lines) - 1 else ""
-                found = [line.removesuffix("\r")] * self._n
+                texts = [line.removesuffix("\r")] * self._n
                 if has_words(line):
-                    made = await anext(aiter(results))
+                    translation = await anext(aiter(results))
                     ranked = [
-                        made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)
+                        translation.hypotheses[min(r, len(translation.hypotheses) - 1)]
+                        for r in range(self._n)
                     ]
-                    found = [hyp.text for hyp in ranked]
-                    self.output.n_read += len(made.source_ids)
+                    texts = [hyp.text for hyp in ranked]
+                    self.output.n_read += len(translation.source_ids)
                     self.output.n_written += sum(len(hyp.token_ids) for hyp in ranked)
                     self.output.is_cut |= not all(hyp.is_finished for hyp in ranked)
                 end = ("\r" if line.endswith("\r") else "") + end
-                for rank, text in enumerate(found):
+                for rank, text in enumerate(texts):
                     self.output.parts[rank].append(text + end)
-                yield found[0] + end
+                yield texts[0] + end
 
     async def finish(self) -> Output:
         async with aclosing(self.parts()) as parts:
@@ -328,7 +329,7 @@ async def read_request(site: Site, request: Request, name: str) -> tuple[Fields,
 async def stream_events(events: AsyncGenerator[str, None]) -> Response:
     # The first before the status is sent: until then an error has a status of its own
     first = await anext(events)
-    return StreamingResponse(begun(first, events), media_type="text/event-stream")
+    return StreamingResponse(prepend(first, events), media_type="text/event-stream")
 
 
 async def completions(site: Site, request: Request) -> Response:
@@ -364,8 +365,8 @@ def finish_reason(output: Output) -> str:
 
 def usage_counts(output: Output, names: Sequence[str] = ("prompt", "completion")) -> dict[str, Any]:
     counts = (output.n_read, output.n_written)
-    named = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
-    return {**named, "total_tokens": sum(counts)}
+    usage = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
+    return {**usage, "total_tokens": sum(counts)}
 
 
 async def chunk_events(
@@ -376,8 +377,8 @@ async def chunk_events(
 
     def chunk(delta: dict[str, Any], index: int = 0, reason: str | None = None) -> str:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        named = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
-        return format_event(named)
+        event = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
+        return format_event(event)
 
     has_begun = False
     try:
@@ -458,9 +459,9 @@ class ResponseObject:
         }
 
     def _event(self, kind: str, **more: object) -> str:
-        named = {"type": kind, **more, "sequence_number": self._number}
+        event = {"type": kind, **more, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n{format_event(named)}"
+        return f"event: {kind}\n{format_event(event)}"
 
     async def events(self) -> AsyncGenerator[str, None]:
         """Yields what happens to a response, as OpenAI's clients add it up."""
@@ -483,8 +484,8 @@ class ResponseObject:
                     yield self._event("response.output_text.delta", **inside, **delta)
             text = self._work.output.texts[0]
             whole = self._part(text)
-            done = {"text": text, "logprobs": []}
-            yield self._event("response.output_text.done", **inside, **done)
+            text_fields = {"text": text, "logprobs": []}
+            yield self._event("response.output_text.done", **inside, **text_fields)
             yield self._event("response.content_part.done", **inside, part=whole)
             item = self._message(whole)
             yield self._event("response.output_item.done", **place, item=item)
@@ -493,8 +494,8 @@ class ResponseObject:
         except Exception as error:
             if not has_begun:
                 raise
-            told = openai_object(refusal(error))
-            yield self._event("error", **{**told, "type": "error"})
+            error_fields = openai_object(refusal(error))
+            yield self._event("error", **{**error_fields, "type": "error"})
 
 
 ROUTES = (

@@ -28,24 +28,24 @@ def ends_within_a_word(prefix: str) -> bool:
 
 
 @torch.inference_mode()
-def completed(model: Transformer, tokenizer: Tokenizer, text: str, prefix: str) -> str:
+def complete_prefix(model: Transformer, tokenizer: Tokenizer, text: str, prefix: str) -> str:
     """Gives the prefix with its last word completed; as it is if no tokens spell that."""
     side = tokenizer.target
     before, _, begun = prefix.rpartition(" ")
-    given = list(side.encode_phrases([before])[0]) if before else []
+    prefix_ids = list(side.encode_phrases([before])[0]) if before else []
     source = ended_source(tokenizer.source.encode(text), eos=model.source_eos)
     # tokens of a first word have a space before them in most vocabularies, but not in all
     for start in (f" {begun}", begun):
-        found = _spelling(
-            model, source, (BOS_ID, *side.start, *given), start.encode(), side.piece_bytes
+        word_ids = _spell_word(
+            model, source, (BOS_ID, *side.start, *prefix_ids), start.encode(), side.piece_bytes
         )
-        whole = side.decode([*given, *found]) if found else ""
+        whole = side.decode([*prefix_ids, *word_ids]) if word_ids else ""
         if whole.startswith(prefix):
             return whole
     return prefix
 
 
-def _spelling(
+def _spell_word(
     model: Transformer,
     source: Sequence[int],
     target: Sequence[int],
@@ -53,19 +53,19 @@ def _spelling(
     pieces: Sequence[bytes],
 ) -> list[int]:
     """The tokens that spell letters, each the most probable one; none if there is no way."""
-    found: list[int] = []
+    ids: list[int] = []
     while letters:  # a whole pass each time, but words have few tokens
         allowed = [
             token
             for token, piece in enumerate(pieces)
             if token > EOS_ID and piece and (piece.startswith(letters) or letters.startswith(piece))
         ]
-        room = model.max_positions - len(target) - len(found)
+        room = model.max_positions - len(target) - len(ids)
         if not allowed or room < 1:
             return []
-        hidden = forced_pass(model, source, (*target, *found))
+        hidden = forced_pass(model, source, (*target, *ids))
         logits = model.project(hidden[:, -1])[0]
         best = allowed[int(logits[allowed].argmax())]
-        found.append(best)
+        ids.append(best)
         letters = letters[len(pieces[best]) :]
-    return found
+    return ids

@@ -68,11 +68,11 @@ class Session:
         """Carries out an order."""
         if order["do"] == "read":
             # JSON has no tuples
-            given = order["settings"].items()
-            named: dict[str, Any] = {
-                name: tuple(v) if isinstance(v, list) else v for name, v in given
+            items = order["settings"].items()
+            options: dict[str, Any] = {
+                name: tuple(v) if isinstance(v, list) else v for name, v in items
             }
-            return self._read(order["format"], ReadSettings(**named), contents)
+            return self._read(order["format"], ReadSettings(**options), contents)
         return self._next([Answer(text, _links(links)) for text, links in order["answers"]])
 
     def _read(self, name: str, settings: ReadSettings, contents: list[bytes]) -> Frame:
@@ -81,11 +81,11 @@ class Session:
         read = format_named(name).read
         data = b"".join(contents) if len(contents) > 1 else contents[0]
         self._documents = [read(contents.pop(0), settings) for _ in range(len(contents))]
-        self._segments = [one.segments for one in self._documents]
+        self._segments = [document.segments for document in self._documents]
         # Else nobody asks, and of a large document it takes a while
         self._has_text = not any(self._segments) and may_have_text(data)
         first = islice(self._all_segments(), LOOKED_AT)
-        texts = [one.text[:LOOKED_AT_CHARACTERS] for one in first]
+        texts = [segment.text[:LOOKED_AT_CHARACTERS] for segment in first]
         pair = LanguagePair(target=settings.target_language)
         self._job = translating(list(self._all_segments()), protects=True, languages=pair)
         self._lines = next(self._job)
@@ -93,7 +93,7 @@ class Session:
         return {"texts": texts}, []
 
     def _check_lines(self) -> None:
-        longest = max((len(one.text) for one in self._lines), default=0)
+        longest = max((len(line.text) for line in self._lines), default=0)
         if longest > LONGEST_LINE:
             raise TooLargeError(
                 f"{self._name}: has a paragraph of {longest:,} characters, more than "
@@ -101,7 +101,7 @@ class Session:
             )
 
     def _all_segments(self) -> Iterator[Segment]:
-        return (one for segments in self._segments for one in segments)
+        return (segment for segments in self._segments for segment in segments)
 
     def _next(self, answers: list[Answer]) -> Frame:
         """Takes the translations of a window, and returns the next one, or the files."""
@@ -110,7 +110,7 @@ class Session:
             try:
                 self._lines = self._job.send(self._answers)
             except StopIteration as end:
-                return self._written(end.value)
+                return self._write_documents(end.value)
             self._answers, self._n_given = [], 0
             self._check_lines()
         window: list[Request] = []
@@ -123,19 +123,19 @@ class Session:
             window.append(self._lines[self._n_given])
             n_characters += len(window[-1].text)
             self._n_given += 1
-        return {"lines": [(one.text, one.needs_links) for one in window]}, []
+        return {"lines": [(line.text, line.needs_links) for line in window]}, []
 
-    def _written(self, made: Translated) -> Frame:
-        left = iter(made.segments)
+    def _write_documents(self, translated: Translated) -> Frame:
+        remaining = iter(translated.segments)
         contents = [
-            document.write(list(islice(left, len(own))))
+            document.write(list(islice(remaining, len(own))))
             for document, own in zip(self._documents, self._segments, strict=True)
         ]
         for document in self._documents:
-            made.summary.skipped.update(document.skipped)
-        warning = made.summary.warning(has_text=self._has_text)
-        told = {**made.summary.counts(), **({"warning": warning} if warning else {})}
-        return {"summary": told}, contents
+            translated.summary.skipped.update(document.skipped)
+        warning = translated.summary.warning(has_text=self._has_text)
+        summary = {**translated.summary.counts(), **({"warning": warning} if warning else {})}
+        return {"summary": summary}, contents
 
 
 def _links(plain: Sequence[Any] | None) -> list[Link] | None:
@@ -144,7 +144,7 @@ def _links(plain: Sequence[Any] | None) -> list[Link] | None:
 
 
 def write_frame(stream: IO[bytes], head: Mapping[str, Any], contents: Sequence[bytes]) -> None:
-    text = json.dumps({**head, "sizes": [len(one) for one in contents]}).encode()
+    text = json.dumps({**head, "sizes": [len(content) for content in contents]}).encode()
     stream.write(len(text).to_bytes(8, "big") + text)
     stream.writelines(contents)
     stream.flush()
@@ -156,8 +156,8 @@ def read_frame(stream: IO[bytes]) -> Frame | None:
     head = stream.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
     if not head:
         return None
-    found = json.loads(head)
-    return found, [stream.read(size) for size in found.pop("sizes")]
+    fields = json.loads(head)
+    return fields, [stream.read(size) for size in fields.pop("sizes")]
 
 
 def main() -> None:
@@ -180,7 +180,7 @@ def main() -> None:
         try:
             head, files = session.obey(order, contents)
         except Exception as error:  # noqa: BLE001 - told to whoever asked
-            head, files = told(error), []
+            head, files = error_reply(error), []
         signal.alarm(0)
         if "lines" not in head and "texts" not in head:
             session = Session()
@@ -194,12 +194,12 @@ def peak_bytes() -> int:
     """Returns the most memory that this process has taken; 0: the system does not say."""
     # What the other functions return begins with the memory of the process that started this one
     with suppress(OSError):
-        if found := _PEAK.search(Path("/proc/self/status").read_text("ascii")):
-            return int(found[1]) << 10
+        if match := _PEAK.search(Path("/proc/self/status").read_text("ascii")):
+            return int(match[1]) << 10
     return 0
 
 
-def told(error: Exception) -> dict[str, Any]:
+def error_reply(error: Exception) -> dict[str, Any]:
     """Makes a reply of an error."""
     kind = type(error).__name__
     is_known = isinstance(error, TformerError)

@@ -117,7 +117,7 @@ class Process:
         if reply is None:
             raise EndedProcess("a process that reads documents has ended unexpectedly")
         self._is_large = reply[0]["peak"] > KEPT_BYTES
-        _raise_told(reply[0])
+        _raise_error(reply[0])
         return reply
 
     def kill(self) -> None:
@@ -133,7 +133,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _raise_told(reply: Mapping[str, Any]) -> None:
+def _raise_error(reply: Mapping[str, Any]) -> None:
     """Raises an error that a process met."""
     name, message = reply.get("error"), reply.get("message", "")
     if name is None:
@@ -168,7 +168,7 @@ class Reader:
 
     async def next(self, answers: Sequence[Answer]) -> list[Line]:
         """Takes the translations of the last window, and returns the lines of the next one."""
-        order = {"do": "next", "answers": [(one.text, one.links) for one in answers]}
+        order = {"do": "next", "answers": [(answer.text, answer.links) for answer in answers]}
         reply, contents = await self._reply(order, [], STEP_SECONDS)
         if "lines" in reply:
             return [Line(text, needs_links) for text, needs_links in reply["lines"]]
@@ -225,8 +225,8 @@ class Documents:
             yield reader
             return
         # One that the system has ended meanwhile is passed over
-        self._kept = [one for one in self._kept if one.can_be_kept]
-        process = self._kept.pop() if self._kept else await self._started()
+        self._kept = [process for process in self._kept if process.can_be_kept]
+        process = self._kept.pop() if self._kept else await self._start_process()
         is_good = False
         try:
             reader = Reader(process, self._threads)
@@ -241,7 +241,7 @@ class Documents:
                 self._threads.submit(process.close)
             self._threads.submit(trim_memory)
 
-    async def _started(self) -> Process:
+    async def _start_process(self) -> Process:
         loop = asyncio.get_running_loop()
         try:
             # On a busy machine the system takes its time

@@ -32,11 +32,11 @@ class Downloads:
         self._checking = Lock()
 
     @cached_property
-    def _made(self) -> Path:
-        made, held = held_directory(PREFIX)
-        self._held = [held]
-        finalize(self, _remove, made, self._held, os.getpid())
-        return made
+    def _first_folder(self) -> Path:
+        folder, descriptor = held_directory(PREFIX)
+        self._descriptors = [descriptor]
+        finalize(self, _remove, folder, self._descriptors, os.getpid())
+        return folder
 
     @property
     def folder(self) -> Path:
@@ -45,16 +45,16 @@ class Downloads:
         It is made again if somebody has cleaned up.
         """
         with self._checking:
-            made = self._made
+            folder = self._first_folder
             try:
-                is_held = os.path.samestat(made.stat(), os.fstat(self._held[0]))
+                is_held = os.path.samestat(folder.stat(), os.fstat(self._descriptors[0]))
             except OSError:
                 is_held = False
             if not is_held:
-                again = hold_again(made)
-                os.close(self._held[0])
-                self._held[0] = again
-            return made
+                again = hold_again(folder)
+                os.close(self._descriptors[0])
+                self._descriptors[0] = again
+            return folder
 
     def add(self, name: str, content: bytes) -> str:
         """Keeps a file; returns what stands behind /download_file/ in its address."""
@@ -86,14 +86,14 @@ class Downloads:
         for path in self.folder.iterdir():
             with suppress(OSError):  # another worker has just removed it
                 files += [(path.stat(), path)] if _ID.fullmatch(path.name) else []
-        for status, path in sorted(files, key=lambda one: -one[0].st_mtime):
+        for status, path in sorted(files, key=lambda entry: -entry[0].st_mtime):
             total += status.st_size
             if now - status.st_mtime > self._seconds or total > self._most_bytes:
                 path.unlink(missing_ok=True)
 
 
-def _remove(folder: Path, held: Sequence[int], maker: int) -> None:
-    os.close(held[0])
+def _remove(folder: Path, descriptors: Sequence[int], maker: int) -> None:
+    os.close(descriptors[0])
     if os.getpid() == maker:  # not a worker, whose siblings still use it
         shutil.rmtree(folder, ignore_errors=True)
 

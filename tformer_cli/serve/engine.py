@@ -56,7 +56,7 @@ class _Line:
 
     number: int
     served: ServedLine
-    found: list[Any]
+    results: list[Any]
     n_missing: int
 
 
@@ -132,7 +132,7 @@ class Answers:
         self.is_closed = False
         self.is_cached = False
         """True if nothing of the last result had to be computed."""
-        self.asked = 0.0
+        self.asked_at = 0.0
         self.queue_seconds = 0.0
         """Time until the first unit was computed."""
         self.compute_seconds = 0.0
@@ -146,7 +146,7 @@ class Answers:
             raise StopAsyncIteration
         if self._engine is None:
             self.loop = asyncio.get_running_loop()
-            self.asked = time.monotonic()
+            self.asked_at = time.monotonic()
             self._job.answers = self
             self._engine = self._start(self._job)
         while not self._parts and self._next not in self._results:
@@ -163,7 +163,7 @@ class Answers:
             return self._parts.popleft()
         result, self.is_cached = self._results.pop(self._next)
         self._next += 1
-        self._engine.scheduler.taken(self._job.request)
+        self._engine.scheduler.note_taken(self._job.request)
         return result
 
     @property
@@ -174,7 +174,7 @@ class Answers:
 
     def receive(self, post: _Post) -> None:
         """Takes results, in the event loop."""
-        self._results |= {number: (one, cached) for number, one, cached in post.results}
+        self._results |= {number: (result, cached) for number, result, cached in post.results}
         self._error = self._error or post.error
         self._wake()
 
@@ -331,7 +331,7 @@ class Engine:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
             rest = None if is_trimmed else REST_SECONDS
             look = LOOK_SECONDS if self.state == "failed" else None
-            waits = [max(0.0, one) for one in (left, rest, look) if one is not None]
+            waits = [max(0.0, seconds) for seconds in (left, rest, look) if seconds is not None]
             is_waiting = not self.scheduler.has_work
             is_trimmed = not self.scheduler.wait(min(waits, default=None))
             if is_waiting:
@@ -393,7 +393,7 @@ class Engine:
         """Tells whoever waits why the model cannot be used; returns the error of who comes next."""
         for request in self.scheduler.cancel_all():
             self._fail(request, error)
-            error = error.repeated() if isinstance(error, UnusableModel) else error
+            error = error.repeat() if isinstance(error, UnusableModel) else error
         return error
 
     def _load(self) -> None:
@@ -452,16 +452,16 @@ class Engine:
         """Returns what computes a verb with settings, made once for many requests."""
         hashable = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
         key = (verb, *sorted(hashable.items()))
-        found = self._servings.pop(key, None)
-        if found is None and hashable:
-            found = self._serving(verb, {}).having(hashable)
-        elif found is None:
+        serving = self._servings.pop(key, None)
+        if serving is None and hashable:
+            serving = self._serving(verb, {}).having(hashable)
+        elif serving is None:
             assert self._make is not None  # noqa: S101 - the model is open
-            found = self._make(verb)
-        self._servings[key] = found
+            serving = self._make(verb)
+        self._servings[key] = serving
         if len(self._servings) > KEPT_SETTINGS:
             del self._servings[next(iter(self._servings))]
-        return found
+        return serving
 
     def _prepare(self, request: Request[Part], room: int) -> int:
         """Tokenizes the next lines of a request, and looks for what was computed before.
@@ -529,28 +529,28 @@ class Engine:
         missing = []
         for place, unit in enumerate(served.units):
             key = (self.hash, job.verb, serving.group, unit.key)
-            found = self._cache.get(key)
-            line.found.append(found)
-            if found is MISSING:
+            cached = self._cache.get(key)
+            line.results.append(cached)
+            if cached is MISSING:
                 missing.append(Part(unit, self.hash, key, line, place))
         line.n_missing = len(missing)
         if not missing:
-            result = serving.finish(served, line.found)
+            result = serving.finish(served, line.results)
             self._posts[job.answers].results.append((number, result, bool(served.units)))
         return missing
 
     def _compute(self, batch: Sequence[tuple[Request[Part], Part]]) -> None:
         started = time.monotonic()
         self._computing = {request for request, _ in batch}
-        found = self._found(batch)
+        results = self._compute_missing(batch)
         seconds = time.monotonic() - started
         for job in {request.owner for request, _ in batch}:
             if not job.has_begun:
                 job.has_begun = True
-                job.answers.queue_seconds = started - job.answers.asked
+                job.answers.queue_seconds = started - job.answers.asked_at
                 self._stats.add_wait(job.answers.queue_seconds)
             job.answers.compute_seconds += seconds
-        for (request, part), result in zip(batch, found, strict=True):
+        for (request, part), result in zip(batch, results, strict=True):
             if isinstance(result, Exception):
                 self._fail(request, result)
             else:
@@ -559,29 +559,29 @@ class Engine:
         # Before they are counted and kept, which nobody needs to wait for
         self._deliver()
         now = time.monotonic()
-        self.scheduler.done(seconds, now - self._busy_since)
+        self.scheduler.finish_batch(seconds, now - self._busy_since)
         self._busy_since = now
         self.last_used = started + seconds
         self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
-        for (request, part), result in zip(batch, found, strict=True):
+        for (request, part), result in zip(batch, results, strict=True):
             # The model may have been replaced, and opened again, since the unit was prepared
             is_whole = not request.owner.is_streamed  # others may have been stopped
             if is_whole and part.hash == self.hash and not isinstance(result, Exception):
                 self._cache.put(part.key, result)
 
-    def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
+    def _compute_missing(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
         """Computes a batch, or takes what was computed since its units were prepared."""
         job: Job = batch[0][0].owner
         if job.is_streamed:
-            return self._computed(job, [part.unit for _, part in batch])
-        found = {part.key: self._cache.peek(part.key) for _, part in batch}
-        missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
+            return self._compute_units(job, [part.unit for _, part in batch])
+        by_key = {part.key: self._cache.peek(part.key) for _, part in batch}
+        missing = {part.key: part.unit for _, part in batch if by_key[part.key] is MISSING}
         if missing:  # each once, however many ask for it
-            results = self._computed(job, list(missing.values()))
-            found |= zip(missing, results, strict=True)
-        return [found[part.key] for _, part in batch]
+            results = self._compute_units(job, list(missing.values()))
+            by_key |= zip(missing, results, strict=True)
+        return [by_key[part.key] for _, part in batch]
 
-    def _computed(self, job: Job, units: list[Unit]) -> list[Any]:
+    def _compute_units(self, job: Job, units: list[Unit]) -> list[Any]:
         """Computes units; an error is the result of the unit that has it, not of the others."""
         try:
             serving = self._serving_of(job)
@@ -591,7 +591,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - told to whoever asked
             if len(units) == 1:
                 return [error]
-        return [one for unit in units for one in self._computed(job, [unit])]
+        return [result for unit in units for result in self._compute_units(job, [unit])]
 
     def _tell(self, job: Job, text: str) -> None:
         """Hands a part of a text to whoever waits for it; ends the search if nobody does."""
@@ -601,12 +601,12 @@ class Engine:
 
     def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
         line, job = part.line, request.owner
-        line.found[part.place] = result
+        line.results[part.place] = result
         line.n_missing -= 1
         if line.n_missing or job.answers.is_closed:
             return
         try:
-            finished = self._serving_of(job).finish(line.served, line.found)
+            finished = self._serving_of(job).finish(line.served, line.results)
         except Exception as error:  # noqa: BLE001
             self._fail(request, error)
         else:

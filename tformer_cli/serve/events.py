@@ -20,26 +20,26 @@ SCHEMA = "tformer.live/1"
 Event = dict[str, Any]
 
 
-def _translation(one: Translation) -> Event:
+def _translation(translation: Translation) -> Event:
     hypotheses = [
         {
-            "text": text.text,
-            "score": text.score,
-            "log_probability": text.log_probability,
-            "token_log_probabilities": list(text.token_log_probabilities),
-            "token_ids": list(text.token_ids),
-            **_doubt(text.doubt),
+            "text": hypothesis.text,
+            "score": hypothesis.score,
+            "log_probability": hypothesis.log_probability,
+            "token_log_probabilities": list(hypothesis.token_log_probabilities),
+            "token_ids": list(hypothesis.token_ids),
+            **_doubt(hypothesis.doubt),
         }
-        for text in one.hypotheses
+        for hypothesis in translation.hypotheses
     ]
-    best = one.hypotheses[0]
+    best = translation.hypotheses[0]
     return {
-        "index": one.index,
-        "source": {"text": one.source, "ids": list(one.source_ids)},
+        "index": translation.index,
+        "source": {"text": translation.source, "ids": list(translation.source_ids)},
         "target": {"text": best.text, "ids": list(best.token_ids)},
         "hypotheses": hypotheses,
-        "flags": flags_of(best, one),
-        "unsatisfied": list(one.unsatisfied),
+        "flags": flags_of(best, translation),
+        "unsatisfied": list(translation.unsatisfied),
     }
 
 
@@ -59,7 +59,7 @@ def add_pieces(event: Event, tokenizer: Tokenizer) -> None:
         event[side]["pieces"] = getattr(tokenizer, side).pieces(event[side]["ids"])
 
 
-def alignment_of(aligner: Aligner, one: Translation, number: int) -> Event | None:
+def alignment_of(aligner: Aligner, translation: Translation, number: int) -> Event | None:
     """Links the words of a translation, of several sentences those of one, as its search heard it.
 
     It is the inspector's event: words as spans of characters, the words of tokens, and links. None
@@ -67,19 +67,19 @@ def alignment_of(aligner: Aligner, one: Translation, number: int) -> Event | Non
     """
     from tformer_cli.inspect.alignment import linked, links_of, spelled_words, words_of_ids
 
-    best = one.hypotheses[0]
+    best = translation.hypotheses[0]
     if not best.attention or best.attention[0].heads != aligner.heads:
         return None
     number = min(number, len(best.attention) - 1)
-    widths = [heard.weights.shape[1] for heard in best.attention]
+    widths = [attention.weights.shape[1] for attention in best.attention]
     # All parts end with the end of sentence, or none does
-    n_eos = (sum(widths) - len(one.source_ids)) // len(widths)
+    n_eos = (sum(widths) - len(translation.source_ids)) // len(widths)
     tokenizer = aligner.tokenizer
-    source_ids = _part(one.source_ids, [n - n_eos for n in widths], number)
+    source_ids = _part(translation.source_ids, [n - n_eos for n in widths], number)
     target_ids = _part(best.token_ids, best.part_lengths, number)
-    text, translated = one.source, best.text
+    text, translated = translation.source, best.text
     if len(widths) > 1:
-        text, translated = one.parts[number], tokenizer.target.decode_batch([target_ids])[0]
+        text, translated = translation.parts[number], tokenizer.target.decode_batch([target_ids])[0]
     source = words_of_ids(tokenizer.source, source_ids)
     target = words_of_ids(tokenizer.target, target_ids)
     our_words = spelled_words(tokenizer.source, source_ids)
@@ -113,27 +113,27 @@ def word_spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _of_line(one: Any, **details: Any) -> Event:  # noqa: ANN401 - results of many verbs
+def _line_event(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of many verbs
     """Returns what the command of a verb writes of a result as JSON."""
-    found: Event = json.loads(one.line("jsonl", **details))
-    return found
+    event: Event = json.loads(result.line("jsonl", **details))
+    return event
 
 
-def _generation(one: Any) -> Event:  # noqa: ANN401 - a Generation
+def _generation(generation: Any) -> Event:  # noqa: ANN401 - a Generation
     from tformer_cli.kinds.lines.generate import format_generation
 
-    written = format_generation(one, "jsonl", lists_texts=True)
+    line = format_generation(generation, "jsonl", lists_texts=True)
     # The scores of a text that ended at a stop text while it was streamed are not known
-    found: Event = json.loads(written, parse_constant=lambda _: None)
-    return found
+    event: Event = json.loads(line, parse_constant=lambda _: None)
+    return event
 
 
 RESULTS: Mapping[Verb, tuple[str, Callable[[Any], Event]]] = {
     "translate": ("translation", _translation),
-    "classify": ("classification", partial(_of_line, top=0)),
-    "tag": ("tags", _of_line),
+    "classify": ("classification", partial(_line_event, top=0)),
+    "tag": ("tags", _line_event),
     "generate": ("generation", _generation),
-    "fill": ("filled", _of_line),
-    "embed": ("embedding", _of_line),
+    "fill": ("filled", _line_event),
+    "embed": ("embedding", _line_event),
 }
 """The event of each verb's result, and what writes it."""

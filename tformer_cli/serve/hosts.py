@@ -4,15 +4,15 @@ import ipaddress
 from dataclasses import dataclass
 
 
-def host_name(given: str) -> str | None:
+def host_name(header: str) -> str | None:
     """Returns the name in a Host header, without the port; None: it is none."""
     # Not `urlsplit`, which takes a user name and a path, too
-    name, port = given, ""
-    if given.startswith("["):
-        name, closing, port = given.partition("]")
+    name, port = header, ""
+    if header.startswith("["):
+        name, closing, port = header.partition("]")
         name += closing
-    elif given.count(":") == 1:
-        name, _, port = given.partition(":")
+    elif header.count(":") == 1:
+        name, _, port = header.partition(":")
     is_port = not port or (port.lstrip(":").isascii() and port.lstrip(":").isdigit())
     return name.lower().removesuffix(".") if name and is_port else None
 

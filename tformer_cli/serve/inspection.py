@@ -48,7 +48,7 @@ from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.opening import overridden
-from tformer_cli.serve.completing import completed, ends_within_a_word
+from tformer_cli.serve.completing import complete_prefix, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
 from tformer_cli.serve.watching import state_of
 from tformer_cli.wording import is_blank
@@ -110,7 +110,7 @@ class Inspection:
         What `before_batch` raises ends a decision, which takes seconds, before its next batch.
         """
         start = perf_counter()
-        opened = self._opened(model, request)
+        opened = self._open(model, request)
         text = request["text"]
         want = request.get("want") or ("alignment", "heads")
         _check_text(opened, text)
@@ -124,31 +124,31 @@ class Inspection:
             if name in want:
                 yield {"event": name, **read(opened, request, before_batch)}
         if set(want) <= set(WHOLE):
-            yield _done(start)
+            yield _done_event(start)
             return
         with heads_off(inspected_model(opened.directory), heads):
             if heads or "translation" in want:
                 yield _answer(opened, request)
-            found = self._inspected(model, opened, request)
+            inspected = self._capture(model, opened, request)
             for name, reader in READERS.items():
                 if name in want and name not in unread:
-                    event = reader(found, name)
+                    event = reader(inspected, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and "off" not in unread:
             # With all other heads on: a gate of one head replaces those of its whole layer
-            yield {"event": "off", **_off(found)}
-        yield _done(start)
+            yield {"event": "off", **_off(inspected)}
+        yield _done_event(start)
 
-    def _inspected(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
+    def _capture(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
         # A page asks for what is cheap first, and of the same for the rest when the typing rests
         same = {name: value for name, value in request.items() if name != "want"}
         key = json.dumps([str(model), state_of(model), same], sort_keys=True)
         if self._latest is None or self._latest[0] != key:
-            self._latest = key, _inspected(opened, request)
+            self._latest = key, _capture_sentence(opened, request)
         return self._latest[1]
 
-    def _opened(self, model: Path, request: Mapping[str, Any]) -> Opened:
+    def _open(self, model: Path, request: Mapping[str, Any]) -> Opened:
         """Opens a model with the search of a request; of int8 weights the float32 twin."""
         languages = {
             name: request.get(name)
@@ -173,7 +173,7 @@ class Inspection:
         return replace(opened, search=opened.translator.with_config(chosen))
 
 
-def _done(start: float) -> Event:
+def _done_event(start: float) -> Event:
     return {"event": "done", "ms": {"inspect": round(1000 * (perf_counter() - start), 1)}}
 
 
@@ -199,7 +199,7 @@ def _check_text(opened: Opened, text: object, name: str = "text", most: int = MO
 def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
     prefix = str(request.get("prefix") or "")
     if ends_within_a_word(prefix) and _translates(opened):
-        prefix = completed(
+        prefix = complete_prefix(
             opened.directory.model, opened.directory.tokenizer, request["text"], prefix
         )
     return LineConstraints(
@@ -209,7 +209,7 @@ def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
     )
 
 
-def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
+def _capture_sentence(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     """Captures the sentence of a request: along the search, where there is one."""
     subject = subject_of(opened.directory)
     is_searched = _translates(opened) and not request.get("target")
@@ -217,7 +217,7 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     constraints = _constraints(opened, request)
     text, target = request["text"], request.get("target")
     # A prefix says nothing about which sentence of several it belongs to, but the first
-    texts = [text] if target else [one for one, _ in inspector.pairs([text])]
+    texts = [text] if target else [sentence for sentence, _ in inspector.pairs([text])]
     number = min(max(int(request.get("sentence") or 0), 0), len(texts) - 1)
     own = constraints if number == 0 else replace(constraints, target_prefix="")
     return Inspected(
@@ -240,8 +240,8 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     }
     if _translates(opened):
         translator = opened.translator
-        (found,) = translator.translate([text], 0, [_constraints(opened, request)])
-        event = record(found)
+        (translation,) = translator.translate([text], 0, [_constraints(opened, request)])
+        event = record(translation)
         add_pieces(event, opened.directory.tokenizer)
         return {**start, **event, "cached": False}
     if verb == "generate":  # it writes a text, which the service streams
@@ -252,9 +252,9 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     return {**start, **record(serving.finish(line, serving.compute(line.units)))}
 
 
-def _alignment(found: Inspected, _: str) -> Event | None:
+def _alignment(inspected: Inspected, _: str) -> Event | None:
     """Words of both sides as spans of characters, their tokens, and what goes together."""
-    record, tokenizer = found.record, found.opened.directory.tokenizer
+    record, tokenizer = inspected.record, inspected.opened.directory.tokenizer
     if record.maps is None or record.is_image:
         return None
     sides = {
@@ -264,22 +264,22 @@ def _alignment(found: Inspected, _: str) -> Event | None:
     words = {name: spelled_words(side, ids) for name, (side, ids, _) in sides.items()}
     return {
         "words": {name: word_spans(words[name].texts, text) for name, (*_, text) in sides.items()},
-        "tokens": {name: one.of_token for name, one in words.items()},
+        "tokens": {name: side_words.of_token for name, side_words in words.items()},
         "links": [] if record.aligned is None else sorted(record.aligned.links),
     }
 
 
-def _heads(found: Inspected, _: str) -> Event | None:
+def _heads(inspected: Inspected, _: str) -> Event | None:
     """The maps of each kind as one tensor of bytes, and what is known of each head."""
-    record = found.record
+    record = inspected.record
     if record.maps is None or not record.heads:
         return None
-    layout = head_layout(found.subject.model)
+    layout = head_layout(inspected.subject.model)
     kinds: dict[Kind, Event] = {}
     for kind in KINDS:
         layers = record.maps.layers(kind)
         if any(layout.of(kind)):
-            kinds[kind] = _packed(layers, max(layout.of(kind)))
+            kinds[kind] = _pack_maps(layers, max(layout.of(kind)))
     return {
         "kinds": kinds,
         "roles": {str(head): role for head in record.heads if (role := record.role(head))},
@@ -290,9 +290,9 @@ def _heads(found: Inspected, _: str) -> Event | None:
         "metrics": {str(head): _metrics(record, head) for head in record.heads},
         "residual": record.captured.residual,
         "mode": record.mode,
-        "sentences": found.sentences,
-        "sentence": found.number,
-        "summary": vars(found.subject.summary),
+        "sentences": inspected.sentences,
+        "sentence": inspected.number,
+        "summary": vars(inspected.subject.summary),
         "is_recurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
         "text": record.target if record.probability is None else record.labeled,
         "source": record.source,
@@ -301,7 +301,7 @@ def _heads(found: Inspected, _: str) -> Event | None:
     }
 
 
-def _packed(layers: Sequence[Weights], n_heads: int) -> Event:
+def _pack_maps(layers: Sequence[Weights], n_heads: int) -> Event:
     """One array (L, H, Q, K) in bytes: of JSON's decimals a page takes five times as long."""
     shape = [len(layers), n_heads, *layers[0].shape[1:]]
     whole = np.zeros(shape, np.float32)
@@ -316,17 +316,18 @@ def _metrics(record: HeadsRecord, head: HeadId) -> list[float | None]:
     return [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS]
 
 
-def _tree(found: Inspected, _: str) -> Event | None:
+def _tree(inspected: Inspected, _: str) -> Event | None:
     """The search as steps; each node has the text that it stands for, to be gone on from."""
-    record = found.record
+    record = inspected.record
     tree = None if record.extras is None else record.extras.search
     if tree is None or record.extras is None:
         return None
-    side = found.opened.directory.tokenizer.target
-    given = list(record.captured.target_ids[: tree.nodes[0].step])
-    texts = side.decode_batch([given + ids for ids in _tokens(tree)])
+    side = inspected.opened.directory.tokenizer.target
+    prefix_ids = list(record.captured.target_ids[: tree.nodes[0].step])
+    texts = side.decode_batch([prefix_ids + ids for ids in _tokens(tree)])
     first = tree.nodes[0].step
-    steps: list[list[Event]] = [[] for _ in range(max(one.step for one in tree.nodes) - first + 1)]
+    last = max(node.step for node in tree.nodes)
+    steps: list[list[Event]] = [[] for _ in range(last - first + 1)]
     for number, (node, text) in enumerate(zip(tree.nodes, texts, strict=True)):
         steps[node.step - first].append(
             {
@@ -349,20 +350,20 @@ def _tree(found: Inspected, _: str) -> Event | None:
 
 def _tokens(tree: SearchTree) -> list[list[int]]:
     """The tokens of each hypothesis behind the first node, without the end of sentence."""
-    found: list[list[int]] = [[]]
+    sequences: list[list[int]] = [[]]
     for node in tree.nodes[1:]:
-        before = found[cast("int", node.parent)]
-        found.append(before if node.state == "finished" else [*before, node.token])
-    return found
+        before = sequences[cast("int", node.parent)]
+        sequences.append(before if node.state == "finished" else [*before, node.token])
+    return sequences
 
 
-def _next(found: Inspected, _: str) -> Event | None:
+def _next(inspected: Inspected, _: str) -> Event | None:
     """The largest logits of each position, and the log of what all others sum to.
 
     From these the page makes any temperature's distribution of them; the others are a guess for
     temperatures other than 1, and a small one.
     """
-    record, subject = found.record, found.subject
+    record, subject = inspected.record, inspected.subject
     if record.maps is None:
         return None
     places = [gap.position for gap in record.gaps] if record.has_places else None
@@ -373,7 +374,7 @@ def _next(found: Inspected, _: str) -> Event | None:
         subject.model, maps.source_ids, maps.target_input_ids, places, with_lens=False
     )[0]
     values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
-    others = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
+    rest_logits = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
     return {
         "positions": [
             {
@@ -384,34 +385,34 @@ def _next(found: Inspected, _: str) -> Event | None:
                 "rest": None if math.isinf(rest) else round(rest, 4),
             }
             for tokens, logit, rest in zip(
-                ids.tolist(), values.tolist(), others.tolist(), strict=True
+                ids.tolist(), values.tolist(), rest_logits.tolist(), strict=True
             )
         ]
     }
 
 
-def _lens(found: Inspected, _: str) -> Event | None:
-    return _view(found, "logits")
+def _lens(inspected: Inspected, _: str) -> Event | None:
+    return _view(inspected, "logits")
 
 
-def _view(found: Inspected, name: str) -> Event | None:
+def _view(inspected: Inspected, name: str) -> Event | None:
     """Returns the data of a view of the report, as its tab of the page takes them."""
     view = cast("SentenceView[Any]", VIEWS[name])
-    if found.subject.summary.task not in view.tasks:
+    if inspected.subject.summary.task not in view.tasks:
         return None
-    record = view.report(found.subject, found.record, ReportOptions())
+    record = view.report(inspected.subject, inspected.record, ReportOptions())
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
 
 
-def _off(found: Inspected) -> Event:
+def _off(inspected: Inspected) -> Event:
     """By how much the log-probability of the answer changes with each head off in turn."""
-    record, subject = found.record, found.subject
-    one = ablate_sentence(subject.model, record, record.heads, subject.labels)
+    record, subject = inspected.record, inspected.subject
+    ablation = ablate_sentence(subject.model, record, record.heads, subject.labels)
     return {
-        "heads": [str(head) for head in one.effects],
-        "delta": [round(-effect * one.n_tokens, 5) for effect in one.effects.values()],
-        "loss": one.loss,
-        "n_tokens": one.n_tokens,
+        "heads": [str(head) for head in ablation.effects],
+        "delta": [round(-effect * ablation.n_tokens, 5) for effect in ablation.effects.values()],
+        "loss": ablation.loss,
+        "n_tokens": ablation.n_tokens,
     }
 
 
@@ -437,9 +438,9 @@ def _decision(
     # wait for this process
     methods = (*DECIDED_BY, "gradients")
     settings = DecisionOptions(
-        method=tuple(one for one in methods if one != "patch" or len(texts) > 1)
+        method=tuple(method for method in methods if method != "patch" or len(texts) > 1)
     )
-    found = inspect_decision(
+    decision = inspect_decision(
         opened,
         [*texts.values()],
         target=target,
@@ -447,7 +448,7 @@ def _decision(
         settings=settings,
         before_batch=before_batch,
     )
-    return {"data": DECISION.json(found)}
+    return {"data": DECISION.json(decision)}
 
 
 WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any], Callable[[], None]], Event]] = {
@@ -502,7 +503,7 @@ class Lines:
                 yield order
             # Numbers grow: what was cancelled after its end is forgotten with those before
             with self._changed:
-                self._cancelled = {one for one in self._cancelled if one > order["id"]}
+                self._cancelled = {number for number in self._cancelled if number > order["id"]}
 
     def is_cancelled(self, number: int) -> bool:
         return number in self._cancelled or not self._is_open
@@ -518,14 +519,14 @@ def serve(source: TextIO, target: TextIO) -> None:
             if lines.is_cancelled(number):
                 raise Cancelled
 
-        with closing(_guarded(inspection, order, check)) as events, suppress(Cancelled):
+        with closing(_guard_events(inspection, order, check)) as events, suppress(Cancelled):
             for event in events:
                 check()
                 target.write(json.dumps({"id": number, **event}) + "\n")
                 target.flush()
 
 
-def _guarded(
+def _guard_events(
     inspection: Inspection, order: Mapping[str, Any], before_batch: Callable[[], None]
 ) -> Generator[Event]:
     """Turns errors into events: the process lives on, and no client sees a traceback."""

@@ -64,29 +64,29 @@ class Languages:
 
     @cached_property
     def _infos(self) -> Mapping[str, ModelInfo]:
-        return {one.name: one for one in self._service.info()}
+        return {info.name: info for info in self._service.info()}
 
     @cached_property
     def _codes(self) -> dict[str, str]:
         """The models' codes by those of answers, in the order of the models."""
-        found: dict[str, str] = {}
-        for one in self._infos.values():
-            for code in _codes_of(one):
-                found.setdefault(long_code(code), code)
-        return found
+        codes: dict[str, str] = {}
+        for info in self._infos.values():
+            for code in _codes_of(info):
+                codes.setdefault(long_code(code), code)
+        return codes
 
     @property
     def codes(self) -> list[str]:
         return list(self._codes)
 
-    def find(self, given: str) -> str | None:
+    def find(self, text: str) -> str | None:
         """Finds a language by its code in any case, or by that of its region; None: unknown."""
-        wanted = long_code(given.strip()).lower()
+        wanted = long_code(text.strip()).lower()
         by_lower = {code.lower(): code for code in self._codes}
         if wanted in by_lower:
             return by_lower[wanted]
         # en stands for en-US and the other way round, but no script for another one
-        is_plain = "-" not in given
+        is_plain = "-" not in text
         alike = [
             code
             for code in self._codes
@@ -140,19 +140,19 @@ def _codes_of(info: ModelInfo) -> Iterable[str]:
 
 def code_in(info: ModelInfo, code: str) -> str:
     """Returns the code that a model of many languages has for a language of answers."""
-    found = [own for own in info.languages if long_code(own) == code] or [
+    codes = [own for own in info.languages if long_code(own) == code] or [
         own for own in info.languages if main_code(own) == main_code(code)
     ]
-    if not found:
+    if not codes:
         raise Refused(400, f"{info.name} does not know {name_of(code)}", param="model")
-    return found[0]
+    return codes[0]
 
 
 class Detector:
     """Guesses the language of a text among some (naive Bayes of bytes, Lui & Baldwin 2011)."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, ...], _Ranker] = {}
+        self._rankers: dict[tuple[str, ...], _Ranker] = {}
 
     def guesses(self, text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
         """Returns at most three languages with their percentages, the likeliest first."""
@@ -160,10 +160,10 @@ class Detector:
         if not codes or not any(letter.isalpha() for letter in looked_at):
             return []
         key = tuple(codes)
-        if key not in self._made:
+        if key not in self._rankers:
             # Few sets are ever asked for: those of the targets of the models
-            self._made[key] = _Ranker(codes)
-        return self._made[key].ranked(looked_at)[:MOST_GUESSES]
+            self._rankers[key] = _Ranker(codes)
+        return self._rankers[key].rank(looked_at)[:MOST_GUESSES]
 
 
 class _Ranker:
@@ -175,22 +175,22 @@ class _Ranker:
         except ImportError:
             raise Refused(501, f"languages are not detected here; {installing('serve')}") from None
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        known = set(self._identifier.labels)
+        labels = set(self._identifier.labels)
         by_label: dict[str, str] = {}
         for code in codes:
-            by_label.setdefault(_label(code, known), code)
+            by_label.setdefault(_label(code, labels), code)
         by_label.pop("", None)
         self._by_label = by_label
         if by_label:
             self._identifier.set_languages(sorted(by_label))
 
-    def ranked(self, text: str) -> list[tuple[str, float]]:
+    def rank(self, text: str) -> list[tuple[str, float]]:
         if not self._by_label:
             return []
-        found = self._identifier.rank(text)
-        return [(self._by_label[label], round(100.0 * share, 1)) for label, share in found]
+        ranking = self._identifier.rank(text)
+        return [(self._by_label[label], round(100.0 * share, 1)) for label, share in ranking]
 
 
-def _label(code: str, known: set[str]) -> str:
+def _label(code: str, labels: set[str]) -> str:
     main = main_code(code)
-    return next((one for one in (main, {"nb": "no"}.get(main, "")) if one in known), "")
+    return next((info for info in (main, {"nb": "no"}.get(main, "")) if info in labels), "")

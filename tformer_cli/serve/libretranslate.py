@@ -41,7 +41,7 @@ def libre_error(error: Refused) -> Response:
     return plain_error(error)
 
 
-def _required(fields: Fields, *names: str) -> None:
+def _check_required(fields: Fields, *names: str) -> None:
     for name in names:
         if not fields.get(name):
             raise Refused(400, f"Invalid request: missing {name} parameter")
@@ -54,19 +54,19 @@ async def _read(site: Site, request: Request) -> Fields:
 
 
 def _texts(site: Site, fields: Fields) -> list[str]:
-    given = fields.texts("q")
+    texts = fields.texts("q")
     settings = site.settings
-    sizes = [(len(given), settings.max_texts), *((len(q), settings.max_characters) for q in given)]
+    sizes = [(len(texts), settings.max_texts), *((len(q), settings.max_characters) for q in texts)]
     for size, most in sizes:
         if size > most:
             raise Refused(400, f"Invalid request: request ({size}) exceeds text limit ({most})")
-    return list(given)
+    return list(texts)
 
 
 def _n_alternatives(fields: Fields) -> int:
-    given = fields.get("alternatives")
+    value = fields.get("alternatives")
     try:
-        number = 0 if given in (None, "") else int(given)
+        number = 0 if value in (None, "") else int(value)
     except (TypeError, ValueError, OverflowError):
         raise Refused(400, "Invalid request: alternatives parameter is not a number") from None
     if number > MOST_ALTERNATIVES:
@@ -76,17 +76,17 @@ def _n_alternatives(fields: Fields) -> int:
     return max(0, number)
 
 
-def _language(languages: Languages, given: str) -> str:
-    found = languages.find(given)
-    if found is None:
-        raise Refused(400, f"{given[:SHOWN]} is not supported")
-    return found
+def _language(languages: Languages, text: str) -> str:
+    code = languages.find(text)
+    if code is None:
+        raise Refused(400, f"{text[:SHOWN]} is not supported")
+    return code
 
 
 async def translate(site: Site, request: Request) -> Response:
     """Translates a text or a list of texts."""
     fields = await _read(site, request)
-    _required(fields, "q", "source", "target")
+    _check_required(fields, "q", "source", "target")
     texts = _texts(site, fields)
     n_more = _n_alternatives(fields)
     text_format = fields.text("format") or "text"
@@ -103,26 +103,27 @@ async def translate(site: Site, request: Request) -> Response:
     way = languages.checked_way(source, target)
     deadline = site.deadline(fields)
     if text_format != "html":
-        found = await translate_texts(site, way, texts, 1 + n_more, deadline)
-        return JSONResponse(_answer(fields, found, guess, n_more))
+        translations = await translate_texts(site, way, texts, 1 + n_more, deadline)
+        return JSONResponse(_answer(fields, translations, guess, n_more))
     pages = await translate_pages(site, way, texts, deadline)
-    answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
+    answer = _answer(fields, [[content.decode()] for content in pages.contents], guess, n_more)
     # LibreTranslate's own fields and no others, where all was translated
     has_more = "warning" in pages.summary
     return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
 
 def _answer(
-    fields: Fields, found: list[list[str]], guess: tuple[str, float] | None, n_more: int
+    fields: Fields, translations: list[list[str]], guess: tuple[str, float] | None, n_more: int
 ) -> dict[str, Any]:
     is_list = isinstance(fields.get("q"), list)
-    best = [texts[0] for texts in found]
-    others = [
-        [text for text in dict.fromkeys(texts[1:]) if text not in ("", texts[0])] for texts in found
+    best = [texts[0] for texts in translations]
+    alternatives = [
+        [text for text in dict.fromkeys(texts[1:]) if text not in ("", texts[0])]
+        for texts in translations
     ]
     answer: dict[str, Any] = {"translatedText": best if is_list else best[0]}
     if n_more:
-        answer["alternatives"] = others if is_list else others[0]
+        answer["alternatives"] = alternatives if is_list else alternatives[0]
     if guess is not None:
         detected = {"confidence": guess[1], "language": guess[0]}
         answer["detectedLanguage"] = [detected] * len(best) if is_list else detected
@@ -132,7 +133,7 @@ def _answer(
 async def detect(site: Site, request: Request) -> Response:
     """Guesses the language of a text, among those that are served."""
     fields = await _read(site, request)
-    _required(fields, "q")
+    _check_required(fields, "q")
     text = "\n".join(_texts(site, fields))
     guesses = await site.apart(site.detector.guesses, text, site.languages.codes)
     guesses = guesses or [(UNDETECTED, 0.0)]
@@ -150,11 +151,11 @@ async def translate_file(site: Site, request: Request) -> Response:
     file = fields.files.get("file")
     if file is None:
         raise Refused(400, "Invalid request: missing file parameter")
-    _required(fields, "source", "target")
+    _check_required(fields, "source", "target")
     if not file.name:
         raise Refused(400, "Invalid request: empty file")
-    known = format_with(PurePath(file.name).suffix.lower())
-    if known is None:
+    file_format = format_with(PurePath(file.name).suffix.lower())
+    if file_format is None:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
@@ -172,7 +173,7 @@ async def translate_file(site: Site, request: Request) -> Response:
     contents = [fields.files.pop("file").content]
     del file
     with site.documents.in_work.place(client_name()):
-        async with site.documents.reading(known.name, contents, settings, deadline) as reader:
+        async with site.documents.reading(file_format.name, contents, settings, deadline) as reader:
             if fields.text("source").lower() == "auto":
                 source, _ = await guess_language(site, served, reader.texts, target)
             else:
@@ -189,12 +190,12 @@ async def translate_file(site: Site, request: Request) -> Response:
 
 
 async def download_file(site: Site, request: Request) -> Response:
-    found = None
+    file = None
     with suppress(OSError, ArtifactError):  # of the temporary directory
-        found = site.downloads.find(request.path_params["name"])
-    if found is None:
+        file = site.downloads.find(request.path_params["name"])
+    if file is None:
         raise Refused(404, "there is no such file, or it was removed after half an hour")
-    name, content = found
+    name, content = file
     headers = {"content-disposition": attachment(name)}
     return Response(content, media_type="application/octet-stream", headers=headers)
 
@@ -205,7 +206,7 @@ async def suggest(site: Site, request: Request) -> Response:
     file = site.settings.suggestions
     if file is None:
         raise Refused(403, "Suggestions are disabled on this server.")
-    _required(fields, "q", "s", "source", "target")
+    _check_required(fields, "q", "s", "source", "target")
     codes = {name: _language(site.languages, fields.text(name)) for name in ("source", "target")}
     texts = {name: fields.text(name) for name in ("q", "s")}
     site.check_texts(list(texts.values()), "q, s")

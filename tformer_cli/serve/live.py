@@ -18,7 +18,7 @@ from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.scheduler import FEW_UNITS, Late
-from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
+from tformer_cli.serve.site import Priority, Route, Site, prepend, refusal
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -70,40 +70,41 @@ _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
 
 def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
     """Returns the settings of a request, each within its limits."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for name in known:
         if name in _LIMITS:
             kind, low, high = _LIMITS[name]
             ask = fields.integer if kind is int else fields.number
-            found[name] = ask(name, low, high)  # type: ignore[arg-type]
-    if any(found.get(name) is not None for name in _SAMPLED):
-        found["sampling"] = True
-    found |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
+            settings[name] = ask(name, low, high)  # type: ignore[arg-type]
+    if any(settings.get(name) is not None for name in _SAMPLED):
+        settings["sampling"] = True
+    settings |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
     if "doubt" in known:
-        found["doubt"] = fields.flag("doubt") or None
+        settings["doubt"] = fields.flag("doubt") or None
     if "stop" in known:
-        found["stops"] = fields.texts("stop") or None
+        settings["stops"] = fields.texts("stop") or None
     if "pooling" in known:
-        found["pooling"] = fields.text("pooling") or None
-        found["unit_length"] = None if fields.get("normalize") is None else fields.flag("normalize")
-    return found
+        settings["pooling"] = fields.text("pooling") or None
+        has_flag = fields.get("normalize") is not None
+        settings["unit_length"] = fields.flag("normalize") if has_flag else None
+    return settings
 
 
 def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
     phrases = {name: fields.texts(name) for name in _PHRASES}
-    for name, given in phrases.items():
-        if len(given) > MOST_PHRASES or any(map(is_blank, given)):
+    for name, texts in phrases.items():
+        if len(texts) > MOST_PHRASES or any(map(is_blank, texts)):
             raise Refused(400, f"{name}: must be at most {MOST_PHRASES} phrases, none empty")
     prefix = fields.text("prefix")
     if not prefix and not any(phrases.values()):
         return None
-    one = LineConstraints(prefix, phrases["require"], phrases["ban"])
-    return [one] * n_lines
+    constraints = LineConstraints(prefix, phrases["require"], phrases["ban"])
+    return [constraints] * n_lines
 
 
 def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: str) -> None:
     """Refuses a text that is too long; addresses of images are, of which only some models know."""
-    if all(one.kind == "image" for one in models) and text.startswith(IMAGE):
+    if all(model.kind == "image" for model in models) and text.startswith(IMAGE):
         images = text.split("\n")
         if max(map(len, images)) > MOST_IMAGE:
             raise Refused(400, f"{where}: has an image of more than {MOST_IMAGE:,} characters")
@@ -113,10 +114,10 @@ def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: s
 
 
 def _choice(fields: Fields, name: str, known: Sequence[str]) -> str | None:
-    given = fields.text(name)
-    if given and given not in known:
+    value = fields.text(name)
+    if value and value not in known:
         raise Refused(400, f"{name}: must be {' or '.join(known)}")
-    return given or None
+    return value or None
 
 
 async def answer(verb: "Verb", site: Site, request: Request) -> Response:
@@ -158,12 +159,12 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         is_streamed=verb == "generate"
         and fields.flag("stream", default=True)
         and fields.get("n_best") in (None, 1),
-        given=fields.values,
+        values=fields.values,
     )
-    found = _lines(events.in_time())
+    stream = _lines(events.in_time())
     # The first before the status is sent: until then an error has a status of its own
-    first = await anext(found)
-    return StreamingResponse(begun(first, found), media_type="application/x-ndjson")
+    first = await anext(stream)
+    return StreamingResponse(prepend(first, stream), media_type="application/x-ndjson")
 
 
 async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
@@ -195,13 +196,13 @@ class _Request:
     deadline: float
     wanted: Sequence[str]
     is_streamed: bool
-    given: dict[str, Any]
+    values: dict[str, Any]
 
     @property
     def needs_torch(self) -> bool:
         """True if the answer itself does: of gates, and of a word that is not at its end."""
-        prefix = str(self.given.get("prefix") or "")
-        return bool(self.given.get("heads_off")) or prefix[-1:].isalnum()
+        prefix = str(self.values.get("prefix") or "")
+        return bool(self.values.get("heads_off")) or prefix[-1:].isalnum()
 
 
 class _Events:
@@ -243,29 +244,29 @@ class _Events:
                 # Opening may take seconds, and whoever waits should know why
                 if model.state != "loaded":
                     yield {"event": "loading", "model": model.name}
-                async for event in self._computed(model.name):
+                async for event in self._compute(model.name):
                     yield event
         started = time.monotonic()
         for model in self._models:
             done = ("alignment",) if model.name in self._aligned else ()
             wanted = [name for name in self._request.wanted if name not in done]
             if wanted or self._request.needs_torch:
-                async for event in self._inspected(model.name, wanted):
+                async for event in self._inspect(model.name, wanted):
                     yield event
         seconds = {
             "queue": self._queue_seconds,
             "compute": self._compute_seconds,
             "inspect": time.monotonic() - started,
         }
-        yield {"event": "done", "ms": {name: round(1000 * one, 3) for name, one in seconds.items()}}
+        yield {"event": "done", "ms": {name: round(1000 * s, 3) for name, s in seconds.items()}}
 
-    async def _computed(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def _compute(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         name_of_event, record = RESULTS[self._verb]
         # The inspector counts the sentences of all lines together
         is_aligned = self._verb == "translate" and len(self._lines) == 1
         is_aligned = (
-            is_aligned and "alignment" in request.wanted and not request.given.get("target")
+            is_aligned and "alignment" in request.wanted and not request.values.get("target")
         )
         results = self._site.results(
             name,
@@ -278,11 +279,11 @@ class _Events:
             is_streamed=request.is_streamed,
         )
         async with aclosing(results):
-            async for one in results:
-                if isinstance(one, str):
-                    yield {"event": "text", "model": name, "text": one}
+            async for result in results:
+                if isinstance(result, str):
+                    yield {"event": "text", "model": name, "text": result}
                     continue
-                event = {"event": name_of_event, "model": name, **record(one)}
+                event = {"event": name_of_event, "model": name, **record(result)}
                 tokenizer = getattr(results, "tokenizer", None)
                 if tokenizer is not None:
                     add_pieces(event, tokenizer)
@@ -292,33 +293,33 @@ class _Events:
                     continue
                 aligner = self._site.service.aligner(name) if is_aligned else None
                 if aligner is not None:
-                    number = max(int(request.given.get("sentence") or 0), 0)
-                    alignment = alignment_of(aligner, one, number)
+                    number = max(int(request.values.get("sentence") or 0), 0)
+                    alignment = alignment_of(aligner, result, number)
                     if alignment is not None:
                         self._aligned.add(name)
                         yield {"event": "alignment", "model": name, **alignment}
         self._queue_seconds += getattr(results, "queue_seconds", 0.0)
         self._compute_seconds += getattr(results, "compute_seconds", 0.0)
 
-    async def _inspected(
+    async def _inspect(
         self, name: str, names: Sequence[str]
     ) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         wanted = [*(["translation"] if request.needs_torch else []), *names]
-        async with aclosing(_looked(self._site, name, wanted, request.given)) as events:
+        async with aclosing(_inspector_events(self._site, name, wanted, request.values)) as events:
             async for event in events:
                 if event["event"] != "done":  # ours comes after that of the last model
                     yield {"event": event["event"], "model": name, **event}
 
 
-async def _looked(
-    site: Site, name: str, wanted: Sequence[str], given: Mapping[str, Any]
+async def _inspector_events(
+    site: Site, name: str, wanted: Sequence[str], values: Mapping[str, Any]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yields the events of the inspecting process, of whose errors the client learns."""
     if site.inspector is None:
         raise Refused(501, "the service looks into models only where PyTorch is installed")
-    asked = {**given, "model": name, "want": list(wanted)}
-    async with aclosing(site.inspector.events(site.paths[name], asked)) as events:
+    request = {**values, "model": name, "want": list(wanted)}
+    async with aclosing(site.inspector.events(site.paths[name], request)) as events:
         async for event in events:
             if event["event"] == "error":
                 raise refusal(DataError(str(event["message"])))
@@ -343,17 +344,17 @@ async def decide(site: Site, request: Request) -> Response:
     try:
         async with (
             asyncio.timeout(deadline - time.monotonic()),
-            aclosing(_looked(site, model.name, ["decision"], fields.values)) as events,
+            aclosing(_inspector_events(site, model.name, ["decision"], fields.values)) as events,
         ):
-            found = await anext(events)
+            event = await anext(events)
     except TimeoutError:
         raise Late("the request could not be answered in time") from None
-    return JSONResponse(found["data"])
+    return JSONResponse(event["data"])
 
 
 async def models(site: Site, request: Request) -> Response:
     site.check_key(request)
-    return JSONResponse({"models": [asdict(one) for one in site.service.info()]})
+    return JSONResponse({"models": [asdict(info) for info in site.service.info()]})
 
 
 async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
@@ -361,8 +362,8 @@ async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
     await read_json(request)
     name = request.path_params["name"]
     await (site.service.load(name) if is_wanted else site.service.unload(name))
-    found = next((one for one in site.service.info() if one.name == name), None)
-    return JSONResponse(asdict(found) if found else {})
+    info = next((info for info in site.service.info() if info.name == name), None)
+    return JSONResponse(asdict(info) if info else {})
 
 
 ROUTES = (

@@ -57,16 +57,16 @@ class Metrics:
             *histogram(
                 "tformer_request_seconds",
                 "Seconds from a request to the end of its answer.",
-                {(("endpoint", name),): one for name, one in self.seconds.items()},
+                {(("endpoint", name),): durations for name, durations in self.seconds.items()},
             ),
             *counter(
                 "tformer_disconnected_total",
                 "Requests whose client left before the answer.",
                 {(): self.gone},
             ),
-            *_of_models(models),
-            *_of_engine(stats),
-            *_of_process(self.started),
+            *_model_lines(models),
+            *_engine_lines(stats),
+            *_process_lines(self.started),
         ]
         return "\n".join(lines) + "\n"
 
@@ -97,26 +97,26 @@ class Board:
         """Keeps what a worker that has ended had counted; for the parent of the workers."""
         file = self._folder / str(worker)
         with suppress(OSError):
-            self._ended = summed([self._ended, counters_of(file.read_text("utf-8"))])
+            self._ended = sum_metrics([self._ended, counters_of(file.read_text("utf-8"))])
             # Whoever reads meanwhile leaves out the file named in the first line
             self._put(ENDED, f"# {worker}\n{self._ended}")
             file.unlink()
             self._put(ENDED, self._ended)
 
-    def others(self) -> list[str]:
+    def read_others(self) -> list[str]:
         """Returns what the other workers wrote, and what was counted by those that have ended."""
         newest = time.time() - STALE_SECONDS
         ended, again = self._read_ended(), None
         while ended != again:
             mark, _, _ = ended.partition("\n")
-            found = []
+            texts = []
             for file in self._folder.glob("[0-9]*"):
                 with suppress(OSError):
                     is_left_out = file.name in (str(os.getpid()), mark.removeprefix("# "))
                     if not is_left_out and file.stat().st_mtime > newest:
-                        found.append(file.read_text("utf-8"))
+                        texts.append(file.read_text("utf-8"))
             ended, again = self._read_ended(), ended
-        return [*found, re.sub(r"\A# \d+\n", "", ended)] if ended else found
+        return [*texts, re.sub(r"\A# \d+\n", "", ended)] if ended else texts
 
     def _read_ended(self) -> str:
         with suppress(OSError):
@@ -131,7 +131,7 @@ def counters_of(text: str) -> str:
     return "".join(family for family in families if is_counted.search(family))
 
 
-def summed(texts: Sequence[str]) -> str:
+def sum_metrics(texts: Sequence[str]) -> str:
     """Adds the numbers of several processes, but for those of which the largest says more."""
     numbers: dict[str, float] = {}
     # Of each family the lines stand together, though not every process has all of them
@@ -171,27 +171,27 @@ def histogram(name: str, text: str, values: Mapping[Labels, Histogram]) -> Itera
     """Writes a family of histograms, whose buckets count all that is below, too."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} histogram"
-    for labels, one in values.items():
+    for labels, series in values.items():
         n = 0
-        for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
+        for bound, count in zip((*series.bounds, float("inf")), series.counts, strict=True):
             n += count
             shown = "+Inf" if bound == float("inf") else f"{bound:g}"
             yield f"{name}_bucket{_labels((*labels, ('le', shown)))} {n}"
-        yield f"{name}_sum{_labels(labels)} {one.total:.17g}"
+        yield f"{name}_sum{_labels(labels)} {series.total:.17g}"
         yield f"{name}_count{_labels(labels)} {n}"
 
 
 def _labels(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+    return "{" + ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
+def _model_lines(models: Iterable[ModelInfo]) -> Iterator[str]:
     infos = list(models)
     loaded: dict[Labels, float] = {(("model", m.name),): m.state == "loaded" for m in infos}
     sizes: dict[Labels, float] = {(("model", m.name),): m.bytes for m in infos}
@@ -199,7 +199,7 @@ def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
     yield from counter("tformer_model_bytes", "Private memory of a model.", sizes, "gauge")
 
 
-def _of_engine(stats: object) -> Iterator[str]:
+def _engine_lines(stats: object) -> Iterator[str]:
     """Writes what the engine side counts: whole numbers, some by class, and histograms."""
     for name, value in sorted(vars(stats).items()) if stats is not None else ():
         bounds, counts = getattr(value, "bounds", None), getattr(value, "counts", None)
@@ -214,7 +214,7 @@ def _of_engine(stats: object) -> Iterator[str]:
             yield from counter(f"tformer_{name}", text, {(): value}, kind)
 
 
-def _of_process(started: float) -> Iterator[str]:
+def _process_lines(started: float) -> Iterator[str]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     numbers = {
         "process_cpu_seconds_total": ("Processor time.", used.ru_utime + used.ru_stime),

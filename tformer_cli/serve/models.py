@@ -100,8 +100,8 @@ class Service:
         self._n_relayed = 0
         self._models: dict[str, ServedModel] = {}
         n_threads = threads or _usual_threads()
-        for name, given in models.items():
-            path = resolved(given, OpeningSettings(tell=tell))
+        for name, directory in models.items():
+            path = resolved(directory, OpeningSettings(tell=tell))
             model = self._models[name] = ServedModel(name, path, read_config(path))
             model.engine = Engine(
                 open_model=partial(self._open, model),
@@ -124,11 +124,11 @@ class Service:
     def stats(self) -> Stats:
         """Counts up to now."""
         engines = [model.engine for model in self._models.values()]
-        waiting = [one.scheduler.n_requests_by_class for one in engines]
+        waiting = [engine.scheduler.n_requests_by_class for engine in engines]
         self._stats.queue_requests = {
-            name: sum(one[name] for one in waiting) for name in get_args(Priority)
+            name: sum(counts[name] for counts in waiting) for name in get_args(Priority)
         }
-        self._stats.queue_tokens = sum(one.scheduler.n_tokens for one in engines)
+        self._stats.queue_tokens = sum(engine.scheduler.n_tokens for engine in engines)
         self._stats.cache_bytes = self._cache.n_bytes
         self._stats.cache_hits_total = self._cache.n_hits
         self._stats.cache_misses_total = self._cache.n_misses
@@ -217,7 +217,7 @@ class Service:
         # By all texts: the last part of a document is short, and does not hurry
         if job.is_interactive is None:
             job.is_interactive = len(texts) <= FEW_UNITS
-        return self._relayed(before, last, job)
+        return self._relay(before, last, job)
 
     def _start(self, name: str, job: Job) -> Engine:
         model = self._models.get(name)
@@ -235,11 +235,11 @@ class Service:
             raise
         return model.engine
 
-    async def _relayed(
+    async def _relay(
         self, before: Sequence[str], last: str, job: Job
     ) -> AsyncGenerator[Translation]:
         """Translates by one model what another one, or several, made of texts, some at a time."""
-        first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
+        first_settings = {key: value for key, value in job.settings.items() if key != "n_best"}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
@@ -253,25 +253,25 @@ class Service:
                     first_index=start,
                     is_admitted=job.is_admitted or start > 0,
                 )
-                passed = [one async for one in self._through(before, first)]
+                passed = [translation async for translation in self._through(before, first)]
                 second = replace(
                     job,
-                    texts=[one.text for one in passed],
+                    texts=[translation.text for translation in passed],
                     constraints=None if job.constraints is None else job.constraints[part],
                     first_index=start,
                     is_admitted=True,
                 )
-                async with aclosing(self._through([last], second)) as found:
-                    async for one in found:
-                        yield _joined(passed[one.index - start], one)
+                async with aclosing(self._through([last], second)) as results:
+                    async for translation in results:
+                        yield _join_translations(passed[translation.index - start], translation)
         finally:
             self._n_relayed -= 1
 
     def _through(self, names: Sequence[str], job: Job) -> AsyncGenerator[Any]:
         *before, last = names
         if before:
-            return self._relayed(before, last, job)
-        return _generated(Answers(partial(self._start, last), job))
+            return self._relay(before, last, job)
+        return _yield_results(Answers(partial(self._start, last), job))
 
     def aligner(self, name: str, versions: Versions | None = None) -> Aligner | None:
         """Returns what aligns the words of a model's translations, if it is open and has heads.
@@ -279,22 +279,22 @@ class Service:
         Raises:
             UnusableModel: if it is another one by now than what has translated.
         """
-        model = self._named(name)
+        model = self._find_model(name)
         aligner = None if model.aligner is None else model.aligner()
-        found = model.engine.hash
-        if versions is not None and versions.get(model.engine, found) != found:
+        current = model.engine.hash
+        if versions is not None and versions.get(model.engine, current) != current:
             raise changing(name, model.path)
         return aligner
 
     async def load(self, name: str) -> None:
         """Opens a model, or waits for whoever opens it already."""
-        await asyncio.to_thread(self._named(name).engine.ask_to_load)
+        await asyncio.to_thread(self._find_model(name).engine.ask_to_load)
 
     async def unload(self, name: str) -> None:
         """Closes a model once nothing waits for it; the next request opens it again."""
-        await asyncio.to_thread(self._named(name).engine.ask_to_leave)
+        await asyncio.to_thread(self._find_model(name).engine.ask_to_leave)
 
-    def _named(self, name: str) -> ServedModel:
+    def _find_model(self, name: str) -> ServedModel:
         if name not in self._models:
             raise UnknownModel(f"model: there is no {visible(name, 80)}; ask for the list")
         return self._models[name]
@@ -302,8 +302,8 @@ class Service:
     def preload(self) -> None:
         """Opens models in this thread, as many as the memory allows; before a fork, if there is."""
         for model in self._models.values():
-            room = math.inf if self._memory is None else self._memory - self._used()
-            if model.assumed_bytes <= room or not self._used():
+            room = math.inf if self._memory is None else self._memory - self._used_bytes()
+            if model.assumed_bytes <= room or not self._used_bytes():
                 model.engine.load()
         freeze_memory()
 
@@ -311,7 +311,8 @@ class Service:
         """Returns whether a sentence would be let in, and answered soon, whatever else waits."""
         engines = [model.engine for model in self._models.values()]
         return not self._is_draining and all(
-            one.state in ("loaded", "unloaded") and not one.scheduler.is_full for one in engines
+            engine.state in ("loaded", "unloaded") and not engine.scheduler.is_full
+            for engine in engines
         )
 
     def hopeless(self) -> Exception | None:
@@ -321,7 +322,7 @@ class Service:
         latest = max((engine.failed for engine in engines), default=0.0)
         if len(errors) < len(engines) or time.monotonic() - latest < HOPELESS_SECONDS:
             return None
-        return next((one for one in errors if isinstance(one, UnusableModel)), None)
+        return next((error for error in errors if isinstance(error, UnusableModel)), None)
 
     async def drain(self, seconds: float, has_more: Callable[[], bool] = lambda: False) -> None:
         """Lets no more requests in, computes those that wait, and ends after so many seconds.
@@ -345,32 +346,34 @@ class Service:
         for engine in engines:
             await asyncio.to_thread(engine.close)
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         return sum(
-            one.engine.bytes for one in self._models.values() if one.engine.state == "loaded"
+            model.engine.bytes for model in self._models.values() if model.engine.state == "loaded"
         )
 
     def _make_room(self, model: ServedModel, wanted: int) -> None:
         """Closes other models, the least recently used ones first, until one fits."""
         if self._memory is None:
             return
-        while self._used() + wanted > self._memory:
-            others = [
-                one.engine
-                for one in self._models.values()
-                if one is not model and one.engine.state == "loaded"
+        while self._used_bytes() + wanted > self._memory:
+            loaded = [
+                served.engine
+                for served in self._models.values()
+                if served is not model and served.engine.state == "loaded"
             ]
-            if not others:
+            if not loaded:
                 return
             # One that nothing waits for would not be opened again at once
-            min(others, key=lambda one: (not one.scheduler.is_idle, one.last_used)).ask_to_leave()
+            min(
+                loaded, key=lambda engine: (not engine.scheduler.is_idle, engine.last_used)
+            ).ask_to_leave()
 
     def _open(self, model: ServedModel, engine: Engine) -> Callable[[Verb], Serving]:
         """Opens a model, in the engine's thread; see `Engine`."""
         with self._opening:  # one at a time, so that each one's memory can be measured
             self._make_room(model, model.assumed_bytes)
             before = private_bytes()
-            made = self._read(model)
+            make_serving = self._read(model)
             # What was only read to make something of it
             give_back_memory()
             after = private_bytes()
@@ -387,7 +390,7 @@ class Service:
         self._stats.count("loads_total")
         if self._tell is not None:
             self._tell(f"{model.name}: {in_megabytes(engine.bytes)}")
-        return made
+        return make_serving
 
     def _read(self, model: ServedModel) -> Callable[[Verb], Serving]:
         """Opens the files of a model as they are at one moment."""
@@ -400,17 +403,17 @@ class Service:
                     raise changing(model.name, path)
                 files = rested
                 model.check_kind()
-            made, found_hash = self._opened(model), hash_of(path)
+            make_serving, file_hash = self._open_model(model), hash_of(path)
         except UnusableModel:
             raise
         except ArtifactError as error:
             raise unusable(model.name, path, error) from None
         if state_of(path) != files:
             raise changing(model.name, path)
-        engine.files, engine.hash = files, found_hash
-        return made
+        engine.files, engine.hash = files, file_hash
+        return make_serving
 
-    def _opened(self, model: ServedModel) -> Callable[[Verb], Serving]:
+    def _open_model(self, model: ServedModel) -> Callable[[Verb], Serving]:
         from tformer_cli.kinds.opening import device_of, open_model
 
         options: dict[str, Any] = {
@@ -447,7 +450,7 @@ def _usual_threads() -> int:
     return default_threads()
 
 
-def _joined(first: Translation, second: Translation) -> Translation:
+def _join_translations(first: Translation, second: Translation) -> Translation:
     """Makes one translation of a text's and its translation's."""
     return replace(
         second,
@@ -460,7 +463,7 @@ def _joined(first: Translation, second: Translation) -> Translation:
     )
 
 
-async def _generated(answers: Answers) -> AsyncGenerator[Any]:
+async def _yield_results(answers: Answers) -> AsyncGenerator[Any]:
     async with aclosing(answers):
-        async for one in answers:
-            yield one
+        async for result in answers:
+            yield result

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object, plain_error
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Results, Route, Site, begun, refusal
+from tformer_cli.serve.site import Results, Route, Site, prepend, refusal
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _UNUSED: dict[str, tuple[object, ...]] = {
 """Fields that change nothing at these values, and are refused at others."""
 
 
-def _listed(info: "ModelInfo", site: Site) -> dict[str, Any]:
+def _model_object(info: "ModelInfo", site: Site) -> dict[str, Any]:
     created = int(site.metrics.started)
     return {"id": info.name, "object": "model", "created": created, "owned_by": OWNER}
 
@@ -49,22 +49,22 @@ def _listed(info: "ModelInfo", site: Site) -> dict[str, Any]:
 async def models(site: Site, request: Request) -> Response:
     site.check_key(request)
     return JSONResponse(
-        {"object": "list", "data": [_listed(one, site) for one in site.service.info()]}
+        {"object": "list", "data": [_model_object(info, site) for info in site.service.info()]}
     )
 
 
 async def model(site: Site, request: Request) -> Response:
     site.check_key(request)
     name = request.path_params["name"]
-    for one in site.service.info():
-        if one.name == name:
-            return JSONResponse(_listed(one, site))
+    for info in site.service.info():
+        if info.name == name:
+            return JSONResponse(_model_object(info, site))
     raise Refused(404, "there is no such model", code="model_not_found", param="model")
 
 
 def _texts(site: Site, fields: Fields, name: str) -> tuple[str, ...]:
-    given = fields.get(name)
-    if isinstance(given, list) and any(isinstance(one, int | list) for one in given):
+    value = fields.get(name)
+    if isinstance(value, list) and any(isinstance(item, int | list) for item in value):
         raise Refused(400, f"{name}: token ids are not read; send text", param=name)
     texts = fields.texts(name)
     site.check_texts(texts, name)
@@ -84,17 +84,17 @@ def _search(fields: Fields) -> dict[str, object]:
     if len(stops) > MOST_STOPS or not all(stops):
         raise Refused(400, f"stop: must be at most {MOST_STOPS} texts, none empty", param="stop")
     n_tokens = fields.integer("max_tokens", 1, MOST_TOKENS)
-    found: dict[str, object] = {
+    settings: dict[str, object] = {
         "max_length": DEFAULT_TOKENS if n_tokens is None else n_tokens,
         "n_best": n_texts if n_texts > 1 else None,
         "seed": fields.integer("seed", 0, 2**63 - 1),
         "stops": stops or None,
     }
     if temperature == 0.0:  # the likeliest token each time
-        return {**found, "sampling": False, "beam_size": n_texts}
+        return {**settings, "sampling": False, "beam_size": n_texts}
     top_p = fields.number("top_p", 1e-6, 1.0)
-    given = {"temperature": temperature, "top_p": top_p}
-    return {**found, **given, "sampling": True}
+    sampling = {"temperature": temperature, "top_p": top_p}
+    return {**settings, **sampling, "sampling": True}
 
 
 async def completions(site: Site, request: Request) -> Response:
@@ -102,8 +102,8 @@ async def completions(site: Site, request: Request) -> Response:
     site.check_key(request)
     fields = await read_json(request)
     name = fields.text("model")
-    found = [one for one in site.service.info() if one.name == name]
-    if found and "translate" in found[0].verbs:
+    infos = [info for info in site.service.info() if info.name == name]
+    if infos and "translate" in infos[0].verbs:
         raise Refused(
             400,
             f"{name} is a translation model, which completes nothing; use /v1/chat/completions or "
@@ -122,11 +122,11 @@ async def completions(site: Site, request: Request) -> Response:
     if fields.flag("stream"):
         # The first before the status is sent: until then an error has a status of its own
         is_one = len(prompts) == 1 and settings["n_best"] is None
-        events = answer.streamed(ask(is_streamed=is_one))
+        events = answer.stream_events(ask(is_streamed=is_one))
         first = await anext(events)
-        return StreamingResponse(begun(first, events), media_type="text/event-stream")
+        return StreamingResponse(prepend(first, events), media_type="text/event-stream")
     async with aclosing(ask()) as results:
-        return JSONResponse(answer.whole([one async for one in results]))
+        return JSONResponse(answer.whole([generation async for generation in results]))
 
 
 class _Completion:
@@ -141,10 +141,10 @@ class _Completion:
             "model": model,
         }
 
-    def whole(self, found: "list[Generation]") -> dict[str, Any]:
-        texts = [text for one in found for text in one.texts]
+    def whole(self, generations: "list[Generation]") -> dict[str, Any]:
+        texts = [text for generation in generations for text in generation.texts]
         choices = [self._choice(index, text) for index, text in enumerate(texts)]
-        n_read = sum(one.n_tokens for one in found)
+        n_read = sum(generation.n_tokens for generation in generations)
         n_written = sum(len(text.token_ids) for text in texts)
         usage = {
             "prompt_tokens": n_read,
@@ -153,23 +153,23 @@ class _Completion:
         }
         return {**self._head, "choices": choices, "usage": usage}
 
-    async def streamed(self, results: "Results") -> AsyncGenerator[str, None]:
+    async def stream_events(self, results: "Results") -> AsyncGenerator[str, None]:
         """Yields texts, the only one in parts while it is written."""
         index, part = 0, ""
         async with aclosing(results):
             try:
-                async for one in results:
-                    if isinstance(one, str):
-                        part += one
+                async for result in results:
+                    if isinstance(result, str):
+                        part += result
                         choice: dict[str, Any] = {
                             "index": 0,
-                            "text": one,
+                            "text": result,
                             "logprobs": None,
                             "finish_reason": None,
                         }
                         yield format_event({**self._head, "choices": [choice]})
                         continue
-                    for text in one.texts:
+                    for text in result.texts:
                         choice = self._choice(index, text)
                         choice["text"] = choice["text"][len(part) :]
                         yield format_event({**self._head, "choices": [choice]})
@@ -207,29 +207,29 @@ async def embeddings(site: Site, request: Request) -> Response:
     texts = _texts(site, fields, "input")
     if any(map(is_blank, texts)):
         raise Refused(400, "input: a text is blank", param="input")
-    found = await _embedded(site, info.name, texts, site.deadline(fields))
-    width = len(found[0].vector)
+    results = await _compute_embeddings(site, info.name, texts, site.deadline(fields))
+    width = len(results[0].vector)
     if fields.integer("dimensions", 1, 1 << 20) not in (None, width):
         raise Refused(400, f"dimensions: must be {width}, or omitted", param="dimensions")
     data = [
         {
             "object": "embedding",
             "index": index,
-            "embedding": _base64(one.vector) if encoding == "base64" else one.vector.tolist(),
+            "embedding": _base64(result.vector) if encoding == "base64" else result.vector.tolist(),
         }
-        for index, one in enumerate(found)
+        for index, result in enumerate(results)
     ]
-    n_tokens = sum(one.n_tokens for one in found)
+    n_tokens = sum(result.n_tokens for result in results)
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     return JSONResponse({"object": "list", "data": data, "model": info.name, "usage": usage})
 
 
-async def _embedded(
+async def _compute_embeddings(
     site: Site, name: str, texts: tuple[str, ...], deadline: float, **settings: object
 ) -> list[Any]:
     results = site.results(name, "embed", texts, settings=settings, deadline=deadline)
     async with aclosing(results):
-        return [one async for one in results]
+        return [result async for result in results]
 
 
 def _base64(vector: Any) -> str:  # noqa: ANN401 - an array
@@ -245,8 +245,10 @@ async def embed(site: Site, request: Request) -> Response:
     if any(map(is_blank, texts)):
         raise Refused(400, "inputs: a text is blank")
     is_unit = fields.flag("normalize", default=True)
-    found = await _embedded(site, info.name, texts, site.deadline(fields), unit_length=is_unit)
-    return JSONResponse([one.vector.tolist() for one in found])
+    rows = await _compute_embeddings(
+        site, info.name, texts, site.deadline(fields), unit_length=is_unit
+    )
+    return JSONResponse([row.vector.tolist() for row in rows])
 
 
 ROUTES = (

@@ -21,11 +21,11 @@ ANY = ("*", "null")
 class Origins:
     """The origins that are allowed."""
 
-    def __init__(self, given: Sequence[str] = (), *, asks_for_keys: bool = False) -> None:
+    def __init__(self, origins: Sequence[str] = (), *, asks_for_keys: bool = False) -> None:
         """Reads the values of the option; any page may ask only where keys are asked for."""
         self._named: list[re.Pattern[str]] = []
         self._any: list[re.Pattern[str]] = []
-        for text in given:
+        for text in origins:
             pattern, is_any = parse_origin(text)
             if is_any and not asks_for_keys:
                 raise UsageError(
@@ -56,13 +56,13 @@ def parse_origin(text: str) -> tuple[re.Pattern[str], bool]:
             rest = rest.encode("idna").decode()
         except UnicodeError:
             separator = ""
-    found = _ORIGIN.fullmatch(f"{scheme}{separator}{rest}")
-    if found is None:
+    match = _ORIGIN.fullmatch(f"{scheme}{separator}{rest}")
+    if match is None:
         raise UsageError(
             f'--allow-origin: "{visible(text, 100)}" is not an origin; write https://example.org '
             "or moz-extension://*, without a path"
         )
-    _, host, port = found.groups(default="")
+    _, host, port = match.groups(default="")
     domain = host.removeprefix("*.")
     is_wide = host == "*" or (host != domain and "." not in domain and domain != "localhost")
     if port == _USUAL_PORTS.get(scheme):  # which browsers leave out

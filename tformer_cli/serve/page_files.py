@@ -29,7 +29,7 @@ class PageFile(NamedTuple):
 def exports_of(modules: Iterable[str], *more: str) -> str:
     """Writes which names the static page's script exports: those that modules import of it."""
     # Not all that stands there: shortened, locals at the beginning of a line look alike
-    imported = [found for text in modules for found in _IMPORTED.findall(text)]
+    imported = [group for text in modules for group in _IMPORTED.findall(text)]
     names = {*more, *", ".join(imported).split(", ")}
     return f"export {{ {', '.join(sorted(names))} }};\n"
 
@@ -44,10 +44,10 @@ def page_files() -> Mapping[str, PageFile]:
     }
     texts[STYLE] = page_style() + texts.pop("live.css")
     texts[PARTS] = f"{page_script()}\n{exports_of(texts.values())}"
-    found = {
+    assets = {
         name: PageFile(text.encode(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         for name, text in texts.items()
     }
     # Relative, so that a proxy may put the service below a path
     page = live_frame(TITLE, report_texts(), f"page/{STYLE}", f"page/{START}")
-    return {"": PageFile(page.encode(), "text/html; charset=utf-8"), **found}
+    return {"": PageFile(page.encode(), "text/html; charset=utf-8"), **assets}

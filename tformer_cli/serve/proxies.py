@@ -32,20 +32,20 @@ ENTRANCE = "entrance"
 _PREFIX = re.compile(r"(?:/[\w.~%-]+)+", re.ASCII)
 
 
-def trusted_networks(given: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+def trusted_networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
     """Reads the values of --trust-proxy."""
-    found = []
-    for text in given or THIS_MACHINE:
-        if text == NOBODY and len(given) == 1:
+    networks = []
+    for text in addresses or THIS_MACHINE:
+        if text == NOBODY and len(addresses) == 1:
             return []
         try:
-            found.append(ip_network(text, strict=False))
+            networks.append(ip_network(text, strict=False))
         except ValueError:
             raise UsageError(
                 f'--trust-proxy: "{visible(text, 100)}" is not an address; write 10.0.0.7, '
                 f"10.0.0.0/8 or {NOBODY}"
             ) from None
-    return found
+    return networks
 
 
 def public_url(scope: Scope, path: str) -> str:
@@ -79,42 +79,42 @@ class ProxyHeaders:
 
     def _is_trusted(self, address: str) -> bool:
         try:
-            found = ip_address(address)
+            ip = ip_address(address)
         except ValueError:  # of a socket that has none
             return False
-        found = getattr(found, "ipv4_mapped", None) or found
-        return any(found in network for network in self._networks)
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        return any(ip in network for network in self._networks)
 
     def _forwarded_values(self, scope: Scope) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if client := self._client_address(header_value(scope, b"x-forwarded-for")):
-            found["client"] = (client, 0)
+            values["client"] = (client, 0)
         scheme = first_item(header_value(scope, b"x-forwarded-proto")).lower()
         if scheme in ("http", "https"):
-            found["scheme"] = scheme
+            values["scheme"] = scheme
         host = first_item(header_value(scope, b"x-forwarded-host"))
         if host and host_name(host) in self._names:
-            found[HOST] = host
+            values[HOST] = host
         prefix = first_item(header_value(scope, b"x-forwarded-prefix")).rstrip("/")
         if _PREFIX.fullmatch(prefix) and not {"..", "."} & {*prefix.split("/")}:
-            found[PREFIX] = prefix
-        return found
+            values[PREFIX] = prefix
+        return values
 
     def _client_address(self, forwarded: str) -> str:
         """Returns the last address that is not a trusted proxy's; what is before it can be made up.
 
         It is empty if there is none.
         """
-        found = ""
+        client = ""
         for text in reversed(forwarded.split(",")):
             address = strip_port(text.strip())
             try:
-                found = str(ip_address(address))
+                client = str(ip_address(address))
             except ValueError:
                 break
-            if not self._is_trusted(found):
+            if not self._is_trusted(client):
                 break
-        return found
+        return client
 
 
 def strip_port(address: str) -> str:
@@ -125,8 +125,8 @@ def strip_port(address: str) -> str:
 
 def header_value(scope: Scope, name: bytes) -> str:
     """Returns a header; several of a name are one list."""
-    found = [value for key, value in scope["headers"] if key == name]
-    return b",".join(found).decode("latin-1")
+    values = [value for key, value in scope["headers"] if key == name]
+    return b",".join(values).decode("latin-1")
 
 
 def first_item(text: str) -> str:

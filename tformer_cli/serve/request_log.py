@@ -56,7 +56,7 @@ class Entry:
 
     def line(self, began: float, seconds: float) -> bytes:
         """Writes it as a line, in ASCII: whatever a client sent, it ends nowhere else."""
-        named: dict[str, object] = {
+        record: dict[str, object] = {
             "time": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
             "id": self.id,
             "client": self.client,
@@ -71,8 +71,8 @@ class Entry:
             "milliseconds": round(1000 * seconds, 1),
         }
         if self.texts is not None:
-            named["text"] = self.texts
-        return json.dumps(named).encode() + b"\n"
+            record["text"] = self.texts
+        return json.dumps(record).encode() + b"\n"
 
 
 ENTRY: ContextVar[Entry | None] = ContextVar("ENTRY", default=None)

@@ -93,10 +93,10 @@ class Fields:
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns a list of texts, or one text as a list."""
         value = self.values.get(name)
-        found = [value] if isinstance(value, str) else [] if value is None else value
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        items = [value] if isinstance(value, str) else [] if value is None else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise Refused(400, f"{name}: must be text or a list of texts", param=name)
-        return tuple(found)
+        return tuple(items)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         value = self.values.get(name)
@@ -126,9 +126,9 @@ class Fields:
             if isinstance(value, str):
                 return kind(value)
             if isinstance(value, int | float) and value is not True and value is not False:
-                found = kind(value)
-                if found == value:
-                    return found
+                number = kind(value)
+                if number == value:
+                    return number
         word = "a whole number" if kind is int else "a number"
         raise Refused(400, f"{name}: must be {word}", param=name)
 
@@ -179,10 +179,10 @@ def _is_json(kind: str) -> bool:
 def content_charset(kind: str) -> str:
     """Returns the charset that a Content-Type names, empty if none."""
     try:
-        found = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
+        charset = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
     except (ValueError, IndexError, LookupError):
         return ""
-    return found.strip().lower()
+    return charset.strip().lower()
 
 
 def decode_text(data: bytes, charset: str) -> str:
@@ -216,13 +216,13 @@ def json_object(body: bytes, charset: str = "") -> dict[str, Any]:
             text = body.decode(json.detect_encoding(body))
         else:
             text = decode_text(body, charset)
-        found = json.loads(text, parse_constant=_refuse_constant)
+        fields = json.loads(text, parse_constant=_refuse_constant)
     # A number of a million digits is a ValueError, a million brackets a RecursionError
     except (ValueError, RecursionError):
         raise Refused(400, "Invalid JSON format") from None
-    if not isinstance(found, dict) or _is_deep(found):
+    if not isinstance(fields, dict) or _is_deep(fields):
         raise Refused(400, "Invalid JSON format")
-    return {str(name): _clean(value) for name, value in found.items()}
+    return {str(name): _clean(value) for name, value in fields.items()}
 
 
 def _refuse_constant(name: str) -> float:
@@ -233,16 +233,16 @@ def _is_deep(value: object, depth: int = 0) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner: Iterator[Any] = iter(value.values() if isinstance(value, dict) else value)
-    return depth > MOST_DEPTH or any(_is_deep(one, depth + 1) for one in inner)
+    return depth > MOST_DEPTH or any(_is_deep(item, depth + 1) for item in inner)
 
 
 def _clean(value: Any) -> Any:  # noqa: ANN401 - of any type of JSON
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, list):
-        return [_clean(one) for one in value]
+        return [_clean(item) for item in value]
     if isinstance(value, dict):
-        return {without_surrogates(name): _clean(one) for name, one in value.items()}
+        return {without_surrogates(name): _clean(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
         raise Refused(400, "Invalid JSON format")
     return value
@@ -255,21 +255,21 @@ def _pairs(body: bytes, charset: str) -> dict[str, str]:
     parts = body.split(b"&", MOST_FIELDS)
     if len(parts) > MOST_FIELDS:
         raise Refused(400, f"more than {MOST_FIELDS} fields")
-    found = [
+    pairs = [
         [unquote_to_bytes(side.replace(b"+", b" ")) for side in (name, value)]
         for name, _, value in (part.partition(b"=") for part in parts if part)
     ]
-    charset = charset or charset_field([(name, value) for name, value in found])
+    charset = charset or charset_field([(name, value) for name, value in pairs])
     return {
         without_surrogates(decode_text(name, charset)): _unix_lines(decode_text(value, charset))
-        for name, value in reversed(found)
+        for name, value in reversed(pairs)
     }
 
 
 def charset_field(fields: Sequence[tuple[bytes, bytes]]) -> str:
     """Returns what a form says in its field `_charset_`, which browsers fill in."""
-    named = dict(fields).get(b"_charset_", b"")
-    return named.decode("ascii", "replace").strip().lower()
+    value = dict(fields).get(b"_charset_", b"")
+    return value.decode("ascii", "replace").strip().lower()
 
 
 def _unix_lines(text: str) -> str:
@@ -280,8 +280,8 @@ def _unix_lines(text: str) -> str:
 class CharsetParser(MultiPartParser):
     """A reader of multipart that keeps the bytes of its fields, and the charset of each."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - Starlette's
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - Starlette's
+        super().__init__(*arguments, **options)
         self.charsets: list[str] = []
 
     def on_headers_finished(self) -> None:
@@ -291,12 +291,12 @@ class CharsetParser(MultiPartParser):
 
 
 async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], dict[str, Upload]]:
-    given = request.headers["content-type"].encode("latin-1")
-    boundary = parse_options_header(given)[1].get(b"boundary", b"")
+    header = request.headers["content-type"].encode("latin-1")
+    boundary = parse_options_header(header)[1].get(b"boundary", b"")
     # As Latin-1, which gives the bytes back: Starlette would guess what is not in the charset
     kind = f'{MULTIPART}; boundary="{boundary.decode("latin-1")}"; charset=latin-1'
-    named = {"content-type": kind} if boundary else {"content-type": MULTIPART}
-    parser = CharsetParser(Headers(named), request.stream(), max_files=1, max_fields=MOST_FIELDS)
+    headers = {"content-type": kind} if boundary else {"content-type": MULTIPART}
+    parser = CharsetParser(Headers(headers), request.stream(), max_files=1, max_fields=MOST_FIELDS)
     # In memory: nothing of a client's is left on a disk
     parser.spool_max_size = FILE_BYTES + 1
     try:

@@ -127,10 +127,10 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     def _make_room(self) -> None:
         """Ends a connection that has come without a place and asks nothing."""
-        for other in self.connections:
-            is_crowded = other is not self and IS_CROWDED in other.app_state
-            if is_crowded and not other._is_answering:
-                other.transport.abort()
+        for connection in self.connections:
+            is_crowded = connection is not self and IS_CROWDED in connection.app_state
+            if is_crowded and not connection._is_answering:
+                connection.transport.abort()
                 return
 
     def data_received(self, data: bytes) -> None:
@@ -157,8 +157,8 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
                 self.transport.abort()
                 return
         answer = plain_error(Refused(400, "the request is not HTTP"))
-        named = [*answer.raw_headers, *ENCODED_HEADERS, (b"connection", b"close")]
-        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(pair) for pair in named), b"", b""]
+        headers = [*answer.raw_headers, *ENCODED_HEADERS, (b"connection", b"close")]
+        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(pair) for pair in headers), b"", b""]
         self.transport.write(b"\r\n".join(lines) + bytes(answer.body))
         self.transport.close()
 
@@ -305,7 +305,7 @@ class DrainingServer(uvicorn.Server):
         if self._site.board is not None and counter % TICKS == 0:
             with suppress(OSError, ArtifactError):  # a full disk
                 _ = self._site.downloads.folder  # in which the board is
-                self._site.board.write(self._site.counted())
+                self._site.board.write(self._site.metrics_text())
             # A worker whose parent was killed has nobody left who could end it
             self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
         return await super().on_tick(counter)
@@ -338,21 +338,21 @@ def listening_socket(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError):
         raise UsageError(f"--host: {host} is not an address of this machine; omit it") from None
-    found = socket.socket(family, kind, protocol)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(address)
-        found.listen(BACKLOG)
+        listening.bind(address)
+        listening.listen(BACKLOG)
     except OSError as error:
-        found.close()
+        listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
                 f"--port: {port} is in use on {host}; choose another, or 0 for a free one"
             ) from None
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"--host, --port: {host}, {port}: {reason}; choose others") from None
-    found.setblocking(False)
-    return found
+    listening.setblocking(False)
+    return listening
 
 
 def url_of(listening: socket.socket) -> str:
@@ -412,7 +412,7 @@ class Workers:
         """Runs until a signal, and until all workers have ended."""
         is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         handled = HANDLED[:-1] if is_ignored else HANDLED
-        before = {one: signal.signal(one, self._end) for one in handled}
+        before = {signum: signal.signal(signum, self._end) for signum in handled}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
@@ -429,8 +429,8 @@ class Workers:
         finally:
             signal.alarm(0)
             self._kill(signal.SIGKILL, None)
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
         # As if it had come now: the program ends by it, with the status of it
         signal.raise_signal(self._signals[0])
 
@@ -448,8 +448,8 @@ class Workers:
     def _be_worker(self) -> NoReturn:
         status = 1
         try:
-            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-                signal.signal(one, signal.SIG_DFL)
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+                signal.signal(signum, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()

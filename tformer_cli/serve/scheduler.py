@@ -189,7 +189,7 @@ class Scheduler(Generic[U]):
     def has_work(self) -> bool:
         """True if something is to be prepared or computed."""
         with self._changed:
-            return any(one.units or one.is_hungry for one in self._all())
+            return any(request.units or request.is_hungry for request in self._all())
 
     def admit(
         self,
@@ -240,7 +240,7 @@ class Scheduler(Generic[U]):
         limits = [(client, SHARE, "too much of yours is waiting")] if client is not None else []
         for whose, share, reason in (*limits, (None, 1.0, "too much is waiting")):
             if self._is_filled(ring, whose, share):
-                wait = self._seconds(self._counted(ring, whose))
+                wait = self._seconds(self._tokens(ring, whose))
                 raise Busy(reason, max(1, math.ceil(wait)))
 
     def _check_wait(self, n_tokens: int, *, is_interactive: bool, deadline: float) -> None:
@@ -261,22 +261,24 @@ class Scheduler(Generic[U]):
     ) -> bool:
         n_units = self._sum(
             ("units", ring is self._bulk, client),
-            (min(one.n_left, MOST_COUNTED) for one in self._waiting(ring, client)),
+            (min(request.n_left, MOST_COUNTED) for request in self._waiting(ring, client)),
         )
         return (
-            n_units >= share * self._max_queue or self._counted(ring, client) >= share * MOST_TOKENS
+            n_units >= share * self._max_queue or self._tokens(ring, client) >= share * MOST_TOKENS
         )
 
-    def _counted(self, ring: deque[Request[U]], client: Hashable = None) -> float:
+    def _tokens(self, ring: deque[Request[U]], client: Hashable = None) -> float:
         return self._sum(
             ("tokens", ring is self._bulk, client),
-            (min(one.tokens_left, MOST_TOKENS // 4) for one in self._waiting(ring, client)),
+            (min(request.tokens_left, MOST_TOKENS // 4) for request in self._waiting(ring, client)),
         )
 
     def _waiting(self, ring: deque[Request[U]], client: Hashable) -> Iterable[Request[U]]:
         """Returns what fills a queue, of one client if it is named."""
         return (
-            one for one in ring if not one.has_place and (client is None or one.client == client)
+            request
+            for request in ring
+            if not request.has_place and (client is None or request.client == client)
         )
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
@@ -334,7 +336,7 @@ class Scheduler(Generic[U]):
             request.n_rest, request.rest_tokens = n_rest, rest_tokens
             self._end_if_done(request)
 
-    def taken(self, request: Request[U], n_lines: int = 1) -> None:
+    def note_taken(self, request: Request[U], n_lines: int = 1) -> None:
         """Notes that results of lines were taken, so that there is room for others."""
         with self._changed:
             was_hungry = request.is_hungry
@@ -353,9 +355,9 @@ class Scheduler(Generic[U]):
         with self._changed:
             # A document that is being answered takes as long as it takes, and its client sees so
             late = [
-                one
-                for one in self._all()
-                if one.deadline < now and (one.is_interactive or not one.has_begun)
+                request
+                for request in self._all()
+                if request.deadline < now and (request.is_interactive or not request.has_begun)
             ]
             for request in late:
                 self._remove(request)
@@ -448,7 +450,7 @@ class Scheduler(Generic[U]):
         ring.extend(resting)
         return batch
 
-    def done(self, seconds: float, since: float | None = None) -> None:
+    def finish_batch(self, seconds: float, since: float | None = None) -> None:
         """Says how long the batch took that was being computed, and how long since the last one.
 
         The latter is the same if it is not given, and longer if what it computes was prepared.
@@ -468,9 +470,9 @@ class Scheduler(Generic[U]):
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until there is something to do or `wake` was called; False: the time is over."""
         with self._changed:
-            found = self._changed.wait_for(lambda: self._is_awake or self.has_work, timeout)
+            is_due = self._changed.wait_for(lambda: self._is_awake or self.has_work, timeout)
             self._is_awake = False
-        return found
+        return is_due
 
     def wake(self) -> None:
         """Ends a wait of the engine."""

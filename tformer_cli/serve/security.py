@@ -71,13 +71,13 @@ def address_of(scope: Scope) -> str:
     """Returns the address of a client, as far as clients are told apart by it."""
     address = str((scope.get("client") or ("",))[0])
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found), NETWORK_BITS), strict=False))
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((int(ip), NETWORK_BITS), strict=False))
     return address
 
 
@@ -99,14 +99,14 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def accepts(self, given: str) -> bool:
+    def accepts(self, key: str) -> bool:
         """Compares a key with all of them, in a time that says nothing about any."""
-        digest = sha256(given.encode("utf-8", "surrogatepass")).digest()
-        found = False
-        for one in self._digests:
+        digest = sha256(key.encode("utf-8", "surrogatepass")).digest()
+        is_known = False
+        for known_digest in self._digests:
             # No early end: it would tell which key begins alike
-            found |= hmac.compare_digest(one, digest)
-        return found
+            is_known |= hmac.compare_digest(known_digest, digest)
+        return is_known
 
 
 def read_keys(file: Path | None) -> Keys:
@@ -176,14 +176,14 @@ class Guard:
             await dialect_of(scope["path"])(error)(scope, receive, close_after(sending))
             return
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            named = preflight_headers(headers) if is_allowed else []
+            allowed = preflight_headers(headers) if is_allowed else []
             await close_after(sending)(
-                {"type": "http.response.start", "status": 204, "headers": named}
+                {"type": "http.response.start", "status": 204, "headers": allowed}
             )
             await sending({"type": "http.response.body", "body": b""})
             return
         scope = {**scope, BODY_IS_READ: asyncio.Event()}
-        await self._app(scope, self._bounded(scope, receive, unpacker), sending)
+        await self._app(scope, self._bound_body(scope, receive, unpacker), sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if _is_crowded(scope) and scope["path"] not in HEALTH_PATHS:
@@ -215,7 +215,7 @@ class Guard:
             if len(length) > len(str(FILE_BYTES)) or int(length) > largest_body(scope["path"]):
                 raise too_large(scope["path"])
 
-    def _bounded(self, scope: Scope, receive: Receive, unpacker: Unpacker | None) -> Receive:
+    def _bound_body(self, scope: Scope, receive: Receive, unpacker: Unpacker | None) -> Receive:
         """Counts the bytes of a body while it is read: a length may be left out or wrong.
 
         Of a packed one those that it has unpacked count as well.
@@ -224,7 +224,7 @@ class Guard:
         until, n_bytes, is_read = loop.time() + self._body_seconds, 0, False
         most = largest_body(scope["path"])
 
-        async def bounded() -> Message:
+        async def receive_bounded() -> Message:
             nonlocal n_bytes, is_read
             if is_read:  # only the client's leaving is awaited now, however long that takes
                 return await receive()
@@ -248,7 +248,7 @@ class Guard:
                     unpacker.end()
             return message
 
-        return bounded
+        return receive_bounded
 
     def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
         more = [*ENCODED_HEADERS]
@@ -262,11 +262,11 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                added = [one for one in more if one[0] not in given]
+                names = {name for name, _ in message["headers"]}
+                added = [header for header in more if header[0] not in names]
                 # Else a client's next request would meet a closed connection
                 last = ends or self._is_draining()
-                closing = [(b"connection", b"close")] if last and b"connection" not in given else []
+                closing = [(b"connection", b"close")] if last and b"connection" not in names else []
                 message = {**message, "headers": [*message["headers"], *added, *closing]}
             await send(message)
 
@@ -296,13 +296,13 @@ def too_large(path: str) -> Refused:
 
 def preflight_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Answers what an allowed page may send: the headers that it asks for."""
-    named = list(PREFLIGHT)
-    asked = headers.get("access-control-request-headers", "")
-    if _HEADER_NAMES.fullmatch(asked):
-        named.append(("access-control-allow-headers", asked))
+    allowed = list(PREFLIGHT)
+    requested = headers.get("access-control-request-headers", "")
+    if _HEADER_NAMES.fullmatch(requested):
+        allowed.append(("access-control-allow-headers", requested))
     if headers.get(f"access-control-request-{PRIVATE}") == "true":
-        named.append((f"access-control-allow-{PRIVATE}", "true"))
-    return [(name.encode(), value.encode()) for name, value in named]
+        allowed.append((f"access-control-allow-{PRIVATE}", "true"))
+    return [(name.encode(), value.encode()) for name, value in allowed]
 
 
 def close_after(send: Send) -> Send:

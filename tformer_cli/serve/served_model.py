@@ -125,14 +125,14 @@ class ServedModel:
             return False
 
         own = (self.config.source_language, self.config.target_language)
-        codes, asked = self._codes, (source, target)
+        codes, pair = self._codes, (source, target)
         if not is_exact:
-            own, asked = (
+            own, pair = (
                 (main_code(own[0]), main_code(own[1])),
                 (main_code(source), main_code(target)),
             )
             codes = self._main_codes
-        return codes.issuperset(asked) if codes else own == asked
+        return codes.issuperset(pair) if codes else own == pair
 
 
 def pack_model(model: ServedModel, opened: Opened) -> Callable[[Verb], Serving]:
@@ -147,11 +147,11 @@ def pack_model(model: ServedModel, opened: Opened) -> Callable[[Verb], Serving]:
     doubter = None if aligner is None else find_doubter(model, opened)
 
     def serving(verb: Verb) -> Serving:
-        made = model.kind.serving(opened, verb)
+        computation = model.kind.serving(opened, verb)
         # The engine drops this function with the model, and with it what aligns
-        if aligner is not None and isinstance(made, Translating):
-            made.heads, made.doubter = aligner.heads, doubter
-        return made
+        if aligner is not None and isinstance(computation, Translating):
+            computation.heads, computation.doubter = aligner.heads, doubter
+        return computation
 
     serving(model.verbs[0]).warm_up()
     return serving

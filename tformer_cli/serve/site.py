@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Priority = Literal["interactive", "bulk"]
 Chunk = TypeVar("Chunk")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
@@ -84,12 +84,12 @@ class Site:
         assert self.settings.suggestions is not None  # noqa: S101 - else none are accepted
         return SuggestionFile(self.settings.suggestions)
 
-    def check_key(self, request: Request, given: object = None) -> None:
+    def check_key(self, request: Request, field_key: object = None) -> None:
         """Refuses a request without a key, where keys are asked for."""
         if not self.keys:
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        key = token.strip() if scheme.lower() == "bearer" else given
+        key = token.strip() if scheme.lower() == "bearer" else field_key
         if not isinstance(key, str) or not key:
             raise Refused(401, NO_KEY, code="missing_api_key")
         if not self.keys.accepts(key):
@@ -110,24 +110,24 @@ class Site:
 
     def model(self, name: str, *verbs: "Verb") -> "ModelInfo":
         """Finds a model by its name, or the only one for one of some verbs."""
-        found = [one for one in self.service.info() if not set(verbs).isdisjoint(one.verbs)]
+        infos = [info for info in self.service.info() if not set(verbs).isdisjoint(info.verbs)]
         if name:
-            found = [one for one in found if one.name == name]
-        elif len(found) > 1:
-            names = ", ".join(one.name for one in found)
+            infos = [info for info in infos if info.name == name]
+        elif len(infos) > 1:
+            names = ", ".join(info.name for info in infos)
             raise Refused(400, f"model: is missing; there are {names}", param="model")
-        if not found:
+        if not infos:
             what = f'there is no model "{visible(name, 80)}"' if name else "there is no model"
             of = f" for {verbs[0]}" if len(verbs) == 1 else ""
             raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
-        note_model(found[0].name)
-        return found[0]
+        note_model(infos[0].name)
+        return infos[0]
 
     def deadline(self, fields: Fields) -> float:
         """Returns the moment of `time.monotonic` until which a request must be answered."""
         most = self.settings.timeout
-        asked = fields.integer("timeout_ms", 1, 3_600_000)
-        return time.monotonic() + (most if asked is None else min(asked / 1000, most))
+        milliseconds = fields.integer("timeout_ms", 1, 3_600_000)
+        return time.monotonic() + (most if milliseconds is None else min(milliseconds / 1000, most))
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -136,12 +136,12 @@ class Site:
 
     async def apart(
         self,
-        function: Callable[..., Made],
+        function: Callable[..., Result],
         *arguments: Any,  # noqa: ANN401
-        **named: Any,  # noqa: ANN401
-    ) -> Made:
+        **options: Any,  # noqa: ANN401
+    ) -> Result:
         """Computes in a thread what would hold up all connections, such as reading a document."""
-        work = partial(function, *arguments, **named)
+        work = partial(function, *arguments, **options)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def share(self) -> Board:
@@ -149,7 +149,7 @@ class Site:
         self.board = Board(self.downloads.folder / "metrics")
         return self.board
 
-    def counted(self) -> str:
+    def metrics_text(self) -> str:
         """Writes the numbers of this process."""
         documents: dict[Labels, float] = {(): len(self.documents.in_work)}
         own = counter("tformer_documents", "Documents that are in work.", documents, "gauge")
@@ -197,12 +197,12 @@ def client_name() -> str | None:
     return None if client is None else client.name
 
 
-async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+async def prepend(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
     """Yields what is streamed, of which the first was awaited to know that there is an answer."""
     async with aclosing(rest):
         yield first
-        async for one in rest:
-            yield one
+        async for chunk in rest:
+            yield chunk
 
 
 def refusal(error: Exception) -> Refused:
@@ -222,7 +222,7 @@ def refusal(error: Exception) -> Refused:
         return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
         # The command line's words, in which fields are options
-        words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        words = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
         return Refused(400, words)
     if isinstance(error, UnusableModel):
         if not error.is_known:

@@ -62,21 +62,21 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
 
 def describe_field(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
     """Describes a field of a form; those whose values are known list them."""
-    found: dict[str, Any] = {
+    parameter: dict[str, Any] = {
         "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
     }  # fmt: skip
     codes = site.languages.codes
     if name == "file":
-        found["type"] = name
+        parameter["type"] = name
     elif name in ("q", "s"):
-        found |= {"minLength": 1, "maxLength": site.settings.max_characters}
+        parameter |= {"minLength": 1, "maxLength": site.settings.max_characters}
     elif name == "alternatives":
-        found |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
+        parameter |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
     elif name == "format":
-        found |= {"enum": ["text", "html"], "default": "text"}
+        parameter |= {"enum": ["text", "html"], "default": "text"}
     elif name in ("source", "target"):
-        found["enum"] = ["auto", *codes] if name == "source" and detects else codes
-    return found
+        parameter["enum"] = ["auto", *codes] if name == "source" and detects else codes
+    return parameter
 
 
 def describe_routes(site: Site, routes: Sequence[Route], prefix: str) -> dict[str, Any]:

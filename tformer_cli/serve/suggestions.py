@@ -41,8 +41,8 @@ class SuggestionFile:
             error: OSError | None = None
             try:
                 append_line(self._path, line, self._seconds, lambda: decision.acquire(False))
-            except OSError as found:
-                error = found
+            except OSError as problem:
+                error = problem
             finally:
                 self._free.release()
             # A loop that has ended has nobody who waits

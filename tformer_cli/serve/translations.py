@@ -79,10 +79,10 @@ async def translate_lines(
         **options,
     )  # fmt: skip
     async with aclosing(results):
-        found = [one async for one in results]
+        translations = [translation async for translation in results]
     links = dict[int, Any]()
-    known = (site.service.aligner(name, versions) for name in way.models)
-    aligners = [aligner for aligner in known if aligner is not None]
+    candidates = (site.service.aligner(name, versions) for name in way.models)
+    aligners = [aligner for aligner in candidates if aligner is not None]
     if needed and len(aligners) == len(way.models):
         codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
         source, target = (None if code is None else str(code) for code in codes)
@@ -90,12 +90,14 @@ async def translate_lines(
         # Without a second pass: the service does without torch
         for start in range(0, len(needed), LINKED_LINES):
             part = needed[start : start + LINKED_LINES]
-            heard = [found[n] for n in part]
-            made = await site.apart(links_of, aligners, heard, tokenizer=tokenizer, passes=False)
-            links |= zip(part, made, strict=True)
+            batch = [translations[n] for n in part]
+            batch_links = await site.apart(
+                links_of, aligners, batch, tokenizer=tokenizer, passes=False
+            )
+            links |= zip(part, batch_links, strict=True)
     return [
-        Answer(one.text, links.get(n) if line.needs_links else ())
-        for n, (line, one) in enumerate(zip(lines, found, strict=True))
+        Answer(translation.text, links.get(n) if line.needs_links else ())
+        for n, (line, translation) in enumerate(zip(lines, translations, strict=True))
     ]
 
 
@@ -110,38 +112,43 @@ async def translate_texts(
     """Translates texts line by line: the best translations of each, at least one."""
     # Of a megabyte of texts this takes a while
     is_long = sum(map(len, texts)) > SHORT
-    lines, wanted = await site.apart(cut_texts, texts) if is_long else cut_texts(texts)
-    found: Iterator[list[str]] = iter(())
-    if way.models and wanted:
+    lines, parts = await site.apart(cut_texts, texts) if is_long else cut_texts(texts)
+    ranked: Iterator[list[str]] = iter(())
+    if way.models and parts:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
         results = site.results(
-            way.models, "translate", wanted, settings=settings, priority=priority, deadline=deadline
+            way.models, "translate", parts, settings=settings, priority=priority, deadline=deadline
         )
         async with aclosing(results):
-            found = iter([[one.text for one in result.hypotheses] async for result in results])
-    return await site.apart(join_lines, lines, found) if is_long else join_lines(lines, found)
+            ranked = iter([[text.text for text in result.hypotheses] async for result in results])
+    return await site.apart(join_lines, lines, ranked) if is_long else join_lines(lines, ranked)
 
 
 def cut_texts(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     """Returns the lines of texts, and those of all texts that are translated, in one request."""
     lines = [text.split("\n") for text in texts]
-    return lines, [line.removesuffix("\r") for some in lines for line in some if has_words(line)]
+    return lines, [
+        line.removesuffix("\r") for text_lines in lines for line in text_lines if has_words(line)
+    ]
 
 
-def join_lines(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
+def join_lines(
+    lines: Sequence[Sequence[str]], translations: Iterator[list[str]]
+) -> list[list[str]]:
     """Puts the translations of lines in their places; returns the best ones of each text."""
     translated = [
-        [next(found, [line]) if has_words(line) else [line] for line in some] for some in lines
+        [next(translations, [line]) if has_words(line) else [line] for line in text_lines]
+        for text_lines in lines
     ]
     return [
-        [join_ranked(own, some, rank) for rank in range(max(map(len, some)))]
-        for own, some in zip(lines, translated, strict=True)
+        [join_ranked(text_lines, ranked, rank) for rank in range(max(map(len, ranked)))]
+        for text_lines, ranked in zip(lines, translated, strict=True)
     ]
 
 
-def join_ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> str:
+def join_ranked(lines: Sequence[str], translations: Sequence[Sequence[str]], rank: int) -> str:
     """Joins the translations of lines; one with fewer alternatives than others has its last."""
-    chosen = [some[min(rank, len(some) - 1)] for some in found]
+    chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in translations]
     ends = ["\r" if line.endswith("\r") else "" for line in lines]
     return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
 

@@ -12,16 +12,16 @@ _FEWEST = 2
 
 def unpacker_for(encoding: str) -> "Unpacker | None":
     """Returns what unpacks a body; None: it is not packed."""
-    named = encoding.strip().lower()
-    if named in ("", "identity"):
+    coding = encoding.strip().lower()
+    if coding in ("", "identity"):
         return None
-    if named not in (*GZIP, "deflate"):
+    if coding not in (*GZIP, "deflate"):
         raise Refused(
             415,
-            f"Content-Encoding: {named[:40]} is not read; send {READ} or none",
+            f"Content-Encoding: {coding[:40]} is not read; send {READ} or none",
             headers={"accept-encoding": READ},
         )
-    return Unpacker(is_gzip=named in GZIP)
+    return Unpacker(is_gzip=coding in GZIP)
 
 
 class Unpacker:
@@ -36,7 +36,7 @@ class Unpacker:
 
     def unpack(self, data: bytes, most: int) -> bytes:
         """Unpacks the next part; at most one byte more than `most` comes out of all."""
-        data, found = self._held + data, bytearray()
+        data, output = self._held + data, bytearray()
         self._held = b""
         while data and self.n_bytes <= most:
             if self._stream is None:
@@ -47,16 +47,16 @@ class Unpacker:
             try:
                 part = self._stream.decompress(data, most + 1 - self.n_bytes)
             except zlib.error:
-                raise self._damaged() from None
-            found += part
+                raise self._damage_error() from None
+            output += part
             self.n_bytes += len(part)
             data = self._stream.unconsumed_tail
             if self._stream.eof:
                 # A file of gzip may be several, one after the other
                 data, self._stream = self._stream.unused_data, None
                 if data and not self._is_gzip:
-                    raise self._damaged()
-        return bytes(found)
+                    raise self._damage_error()
+        return bytes(output)
 
     def _bits(self, data: bytes) -> int:
         if self._is_gzip:
@@ -67,8 +67,8 @@ class Unpacker:
     def end(self) -> None:
         """Refuses a body that was cut."""
         if self._stream is not None or self._held:
-            raise self._damaged()
+            raise self._damage_error()
 
-    def _damaged(self) -> Refused:
+    def _damage_error(self) -> Refused:
         name = "gzip" if self._is_gzip else "deflate"
         return Refused(400, f"the body is not {name}, as its Content-Encoding says")

@@ -26,7 +26,7 @@ class UnusableModel(ArtifactError):  # noqa: N818 - as `UnknownModel`
         super().__init__(message)
         self.public, self.is_known = public, is_known
 
-    def repeated(self) -> Self:
+    def repeat(self) -> Self:
         """Makes the same error for another request: each raises its own."""
         return type(self)(str(self), self.public, is_known=True)
 
@@ -38,9 +38,9 @@ def changing(name: str, path: Path) -> UnusableModel:
 
 def unusable(name: str, path: Path, error: ArtifactError) -> UnusableModel:
     """Makes the error of a model that could not be opened; clients know it by its name."""
-    found, place = str(error), str(path)
-    public = f"{name}{found[len(place) :]}" if found.startswith(place) else f"{name}: is unusable"
-    return UnusableModel(found, public)
+    text, place = str(error), str(path)
+    public = f"{name}{text[len(place) :]}" if text.startswith(place) else f"{name}: is unusable"
+    return UnusableModel(text, public)
 
 
 def state_of(path: Path) -> FilesState:
@@ -55,10 +55,10 @@ def _files_of(path: Path) -> tuple[str, ...]:
 
 def _file_state(file: str) -> tuple[int, int, int, int] | None:
     try:
-        found = os.stat(file)  # noqa: PTH116 - a path takes longer than the system
+        status = os.stat(file)  # noqa: PTH116 - a path takes longer than the system
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def is_replaced(before: FilesState, now: FilesState) -> bool:
@@ -77,6 +77,6 @@ def rested_state(path: Path) -> FilesState | None:
         if now - since >= REST_SECONDS:
             return state
         time.sleep(REST_SECONDS / 10)
-        if (found := state_of(path)) != state:
-            state, since = found, time.monotonic()
+        if (current := state_of(path)) != state:
+            state, since = current, time.monotonic()
     return None
