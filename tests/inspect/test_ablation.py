@@ -2,11 +2,9 @@ import pytest
 import torch
 
 from tests.model.conftest import small_model
-from tformer_cli.heads.gates import keep_only
+from tformer_cli.heads.gates import gated, heads_off, keep_only
 from tformer_cli.heads.names import HeadId, attentions, head_layout
 from tformer_cli.inspect.ablation import (
-    gated,
-    heads_off,
     importance_sums,
     layer_normalized,
     losses_along,
