@@ -20,10 +20,11 @@ from tformer_cli.evaluate.evaluate import (
 )
 from tformer_cli.inspect.jobs.align import Aligner, align_pairs, align_translations, read_pairs
 from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.pharaoh import format_links
@@ -181,7 +182,7 @@ def pages_of(html):
 @pytest.mark.parametrize("name", ["flow", "logits"])
 def test_views_are_those_of_the_commands(loaded, model, name):
     results = getattr(loaded, name)(LINES)
-    view = all_views()[name]
+    view = VIEWS[name]
     expected = list(inspect_view(name, model, LINES, device="cpu"))
     assert [view.line(record) for record in results] == [view.line(record) for record in expected]
     (page,) = pages_of(results._repr_html_())

@@ -19,9 +19,9 @@ from tformer_cli.evaluate.evaluate import (
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_html, render_view
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
@@ -150,7 +150,7 @@ def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Teste
     """Shows the first pictures, and on the page where each head looks in them."""
     evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:N_LABELED]
-    view = all_views()["image"]
+    view = VIEWS["image"]
     records = inspect_view("image", run, [name for name, *_ in samples], device=device)
     return Tested(evaluation, samples, render_view(view, records, view.Options()))
 

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 from tformer_cli import __version__
 from tformer_cli.artifacts.config_file import Verb
 from tformer_cli.cli import streams
-from tformer_cli.cli.app import PANELS, app
+from tformer_cli.cli.app import app
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.help import HelpfulGroup
+from tformer_cli.cli.known_commands import COMMANDS as ROWS
 from tformer_cli.cli.options import path_roles
 from tformer_cli.errors import ModelMemoryError
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.metrics.choices import MetricName
 from tformer_cli.search.config import Engine, PrecisionChoice
 
@@ -299,8 +300,8 @@ def test_commands_are_listed_with_the_first_sentence_of_their_help():
     """The table spares `--help` and the shell the import of every command."""
     root = typer.main.get_command(app)
     context = typer.Context(root, info_name="tformer", **root.context_settings)
-    assert {*get_args(Verb)} < {*PANELS}
-    assert {f"inspect-{view.name}" for view in all_views().values() if view.help} < {*PANELS}
+    assert {*get_args(Verb)} < {*ROWS}
+    assert {f"inspect-{view.name}" for view in VIEWS.values() if view.help} < {*ROWS}
     # as a group tells that imports its commands
     assert list(HelpfulGroup.summaries(root, context)) == list(root.summaries(context))
 

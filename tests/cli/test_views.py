@@ -47,7 +47,7 @@ from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.layers import inspect_layers
 from tformer_cli.inspect.jobs.reader import CorpusInspector
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.lens import FittedLayer
 from tformer_cli.inspect.probes import LayerProbe, ProbeResult
 from tformer_cli.inspect.record import ModelSummary

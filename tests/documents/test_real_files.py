@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.documents.known_formats import BY_NAME
+from tformer_cli.documents.known_formats import FORMATS
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.errors import TformerError
 
@@ -25,7 +25,7 @@ RUN = re.compile(
 
 def read(format_name, data, name):
     settings = ReadSettings(name=name, target_language="xx" if format_name == "tmx" else "")
-    return BY_NAME[format_name].read(data, settings)
+    return FORMATS[format_name].read(data, settings)
 
 
 def tags(data):
@@ -54,10 +54,10 @@ def change_case(segment):
 
 @pytest.mark.long
 @pytest.mark.skipif(not FOLDER, reason="needs TFORMER_DOCUMENTS, a folder of documents")
-@pytest.mark.parametrize("format_name", BY_NAME)
+@pytest.mark.parametrize("format_name", FORMATS)
 def test_real_files(format_name, capsys):
     counts, refused = Counter(), []
-    extensions = BY_NAME[format_name].extensions
+    extensions = FORMATS[format_name].extensions
     for path in sorted(Path(FOLDER).rglob("*")):
         if path.suffix.lower() not in extensions or not path.is_file():
             continue

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tformer_cli.cli.commands.translate import DocumentOptions
-from tformer_cli.documents.known_formats import BY_NAME, FORMATS, format_named, format_of
+from tformer_cli.documents.known_formats import FORMATS, format_named, format_of
 from tformer_cli.documents.segments import (
     ReadSettings,
     SegmentBuilder,
@@ -117,14 +117,14 @@ def test_formats_are_found_by_extension_and_by_name():
         format_of("a.pdf")
     with pytest.raises(UsageError, match=r"^--document: unknown format txet; did you mean"):
         format_named("txet")
-    names = [name for row in FORMATS for name in (row.name, *row.extensions)]
+    names = [name for row in FORMATS.values() for name in (row.name, *row.extensions)]
     assert len(set(names)) == len(names)
-    assert all(callable(row.read) for row in FORMATS)
+    assert all(callable(row.read) for row in FORMATS.values())
 
 
 def test_the_guide_and_the_option_list_every_format():
     guide = find_guide("documents").text
     document = next(field for field in fields(DocumentOptions) if field.name == "document")
-    assert document.metadata["option"].help.endswith(f"Formats: {', '.join(BY_NAME)}.")
-    for row in FORMATS:
+    assert document.metadata["option"].help.endswith(f"Formats: {', '.join(FORMATS)}.")
+    for row in FORMATS.values():
         assert f"| `{row.name}` | {' '.join(row.extensions)} |" in guide

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.foreign.test_gpt2 import import_both
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.walkthrough import step
 from tformer_cli.kinds.lines.generate import generate_texts
 

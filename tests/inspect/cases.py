@@ -11,7 +11,7 @@ from tests.models import tokenizer_of
 from tformer_cli.artifacts.config_file import TASKS, ModelInfo, task_kind
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.inspect.jobs.reader import inspected_model
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
 from tformer_cli.model.transformer import Transformer

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tests.inspect.cases import case  # noqa: F401 - a fixture
+from tformer_cli.heads.gates import heads_off
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.inspect.ablation import (
-    heads_off,
     losses_along,
     losses_and_hits,
     losses_without_each,

@@ -2,17 +2,15 @@ import pytest
 import torch
 
 from tests.model.conftest import small_model
-from tformer_cli.heads.gates import keep_only
+from tformer_cli.heads.gates import heads_off, keep_only, set_gates
 from tformer_cli.heads.names import HeadId, attentions, head_layout
 from tformer_cli.inspect.ablation import (
-    heads_off,
     importance_sums,
     layer_normalized,
     losses_along,
     losses_without_each,
     prune_heads,
     sentence_losses,
-    set_gates,
 )
 from tformer_cli.text.batching import collate
 

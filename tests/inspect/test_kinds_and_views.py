@@ -13,7 +13,8 @@ from tests.inspect.conftest import check_losses
 from tformer_cli.inspect.ablation import batch_of, batch_of_gaps, losses_and_hits, losses_of
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.kinds.lines.classify import label_texts

@@ -18,7 +18,7 @@ from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.views.ablation import AblationSettings
 from tformer_cli.inspect.views.timeline import heads_over_time
 from tformer_cli.kinds.lines.classify import label_texts

@@ -18,7 +18,8 @@ from tformer_cli.inspect.ablation import (
     batch_of_gaps,
 )
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening import open_model
 

@@ -177,10 +177,7 @@ class LengthView(SentenceView[Lengths]):
 @pytest.fixture
 def view(monkeypatch):
     lengths = LengthView()
-    known = views.all_views() | {lengths.name: lengths}
-    for module in ("pages", "views"):
-        monkeypatch.setattr(f"tformer_cli.inspect.{module}.all_views", lambda: known)
-    monkeypatch.setattr("tformer_cli.inspect.jobs.report.all_views", lambda: known)
+    monkeypatch.setitem(views.VIEWS.shipped, lengths.name, lengths)
     return lengths
 
 

@@ -10,7 +10,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory, save_mod
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluate.evaluate import evaluate_model, score_hypotheses
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_file, translate_lines
 from tformer_cli.kinds.opening import open_model

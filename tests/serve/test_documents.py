@@ -340,7 +340,7 @@ def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
         "po": b'msgid "a"\nmsgstr ""\n',
         "srt": b"1\n00:00:01,000 --> 00:00:02,000\nhello\n",
     }
-    assert contents.keys() <= {document_format.name for document_format in FORMATS}
+    assert contents.keys() <= {*FORMATS}
 
     async def run(kept):
         return [await translate_document(kept, *document) for document in contents.items()]

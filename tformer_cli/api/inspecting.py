@@ -17,6 +17,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.opening import overridden
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.settings import at_least, between, type_problem
+from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import check_lines, given_lines
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.jobs.align import PairTexts
     from tformer_cli.inspect.pages import Report
     from tformer_cli.inspect.record import HeadsRecord
-    from tformer_cli.inspect.view import OfSentence, SentenceView
+    from tformer_cli.inspect.view import SentenceView, View
     from tformer_cli.inspect.views.flow import FlowRecord
     from tformer_cli.inspect.views.logits import LogitsRecord
     from tformer_cli.inspect.weighting.weighting import WeightingName
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 L = TypeVar("L")
 R = TypeVar("R")
-S = TypeVar("S", bound="OfSentence")
 
 
 class InspectedModel:
@@ -153,11 +153,11 @@ class InspectedModel:
             UsageError: if a setting is impossible, or the model has no such shares.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
-        from tformer_cli.inspect.views.flow import VIEW, FlowOptions
+        from tformer_cli.inspect.views import VIEWS
 
         check_number("rank", rank, int, at_least(1))
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
-        return self._view(VIEW, FlowOptions(rank=rank), lines, targets, settings)
+        return self._view(VIEWS["flow"], {"rank": rank}, lines, targets, settings)
 
     @check_arguments
     def logits(
@@ -184,11 +184,12 @@ class InspectedModel:
             UsageError: if a setting is impossible.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
-        from tformer_cli.inspect.views.logits import VIEW, LogitsOptions
+        from tformer_cli.inspect.views import VIEWS
 
         check_number("top_k", top_k, int, at_least(1))
         settings = {"beam_size": beam_size, "length_penalty": length_penalty}
-        return self._view(VIEW, LogitsOptions(top_k=top_k, lens=lens), lines, targets, settings)
+        options = {"top_k": top_k, "lens": lens}
+        return self._view(VIEWS["logits"], options, lines, targets, settings)
 
     @check_arguments
     def report(
@@ -221,18 +222,18 @@ class InspectedModel:
             UsageError: if `heads` or `steps` select nothing or a setting is impossible.
             DataError: if there is no line to show, or one is too long.
         """
-        from tformer_cli.inspect.jobs.report import TASKS, inspect_report
         from tformer_cli.inspect.view import ReportOptions
+        from tformer_cli.inspect.views import REPORT
+        from tformer_cli.inspect.views.heads import VIEW
 
         check_number("rank", rank, int, at_least(1))
         options = ReportOptions(
             heads=tuple(heads), step=tuple(steps), mode=mode, rank=rank, ablation=ablation
         )
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
-        opened = self._searching(TASKS, settings)
-        texts = list(
-            read_lines_or_names(lines, opened.directory)
-        )  # outside of the lock: they may need the model
+        opened = self._searching(VIEW.tasks, settings)
+        inspect_report: Callable[..., Report] = load_place(REPORT)
+        texts = list(read_lines_or_names(lines, opened.directory))  # outside the lock
         with self._lock:
             return inspect_report(opened, texts, targets=targets, options=options)
 
@@ -300,17 +301,18 @@ class InspectedModel:
 
     def _view(
         self,
-        view: SentenceView[S],
-        options: object,
+        view: View[Any],
+        chosen: Mapping[str, Any],
         lines: Lines,
         targets: Iterable[str] | None,
         settings: Mapping[str, Any],
-    ) -> Results[S]:
+    ) -> Results[Any]:
         """Reads a view of sentences, which a notebook shows on one page."""
         from tformer_cli.inspect.jobs.heads import subject_of
-        from tformer_cli.inspect.jobs.report import capture_options
+        from tformer_cli.inspect.jobs.views import capture_options
         from tformer_cli.inspect.pages import framed_view
 
+        options, view = view.Options(**chosen), cast("SentenceView[Any]", view)
         opened = self._searching(view.tasks, settings)
         read = partial(view.read, subject_of(opened.directory), options=options)
         records = self._inspect(opened, capture_options(options), lines, targets, read)

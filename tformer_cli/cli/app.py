@@ -17,23 +17,15 @@ from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from tformer_cli.cli.help import (
-    DEPLOY,
-    EXAMPLES,
-    HELP,
-    LOOK_INSIDE,
-    OTHER_TASKS,
-    START,
-    TRAIN,
-    TRANSLATE,
-    HelpfulGroup,
-    usage_message,
-)
+from tformer_cli import sockets
+from tformer_cli.cli.help import EXAMPLES, HELP, HelpfulGroup, usage_message
+from tformer_cli.cli.known_commands import find_command, known_commands
 from tformer_cli.cli.streams import (
     discard_stdout,
     error_line,
     note,
     prepare_standard_streams,
+    warn,
 )
 from tformer_cli.errors import ModelMemoryError, TformerError
 from tformer_cli.files.atomic import ending_signals
@@ -53,8 +45,6 @@ LEFT_OUT = ("datasets", "pyarrow", "torch")
 # Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
-# Inspections that share a module, and those that are a view.
-SENTENCES, VIEWS = ("report", "step", "diff"), ("positions", "logits", "image", "flow")
 # A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
 INSPECT_HELP = f"""Look inside a model.
@@ -68,37 +58,39 @@ INSPECT_HELP = f"""Look inside a model.
 class _Loaded(Mapping[str, Any]):
     """Commands by their names, each imported when it is taken."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def __init__(self, start: str) -> None:
+        self._start = start
 
     def __getitem__(self, name: str) -> Any:
-        return load_command(self._names[name])
+        return load_command(self._start + name)
 
     # Mapping's own two would import a command to look for it, and hide a KeyError of its modules
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return find_command(f"{self._start}{name}") is not None
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 - is `get` itself
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        names = (name for name, _ in known_commands())
+        return (name.removeprefix(self._start) for name in names if name.startswith(self._start))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
 
 class LazyGroup(HelpfulGroup):
     """The program's commands, or those that begin with `start`; it lists them without importing."""
 
     def __init__(self, *, start: str = "", **details: Any) -> None:
-        self._names = {name.removeprefix(start): name for name in PANELS if name.startswith(start)}
-        super().__init__(**{**details, "commands": _Loaded(self._names)})
+        self._start = start
+        super().__init__(**{**details, "commands": _Loaded(start)})
 
     def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ARG002
         """Yields the commands: name, panel, summary."""
-        for short, name in self._names.items():
-            yield short, PANELS[name], COMMANDS[PANELS[name]][name]
+        for name, row in known_commands():
+            if name.startswith(self._start):
+                yield name.removeprefix(self._start), row.panel, row.summary
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
         """Lists what may stand here; see `typer.core.TyperGroup.shell_complete`."""
@@ -285,100 +277,29 @@ def root(
     """
 
 
-# Panels, and the commands in each with the first sentence of its help: to import all commands for
-# it takes longer than a line takes to translate. A test compares them with the commands' own help.
-COMMANDS = {
-    START: {
-        "quickstart": "Train a small model in minutes and look inside it.",
-        "guide": "Print a guide, or list the topics.",
-        "recipes": "List the shipped recipes, show one, or copy one to edit.",
-        "models": "List models that MODEL may name by a short name or a pair.",
-        "make-corpus": "Write a built-in corpus to files: English and French, ratings, strings or "
-        "pictures.",
-        "help": "Show the help of a command.",
-    },
-    TRAIN: {
-        "train": "Train a model from a recipe or two aligned files, or resume a run.",
-        "distill": "Train a small student on a teacher's translations.",
-        "plot": "Plot the training curves of one run or several.",
-        "data": "Check, clean, split and deduplicate corpora.",
-        "tokenize": "Train, apply and measure tokenizers.",
-    },
-    TRANSLATE: {
-        "translate": "Translate text, one line out for each line in, or a document.",
-        "translate-corpus": "Translate corpora into shards of the same format, with all columns.",
-        "evaluate": "Score translations (BLEU, chrF, TER), labels or texts.",
-        "compare": "Compare several systems: scores, significance and differing sentences.",
-        "score": "Score existing translations, labels or texts by the model's probabilities.",
-        "calibrate": "Calibrate `translate --doubt` on held-out text.",
-    },
-    OTHER_TASKS: {
-        "classify": "Label texts or images: one line out for each line in.",
-        "tag": "Label the words of texts: one line out for each line in.",
-        "generate": "Continue prompts with a language model.",
-        "fill": "Fill gaps in texts with a masked language model: one line out for each line in.",
-        "embed": "Turn texts or images into vectors with an encoder: one row out for each line in.",
-    },
-    DEPLOY: {
-        "info": "Show what a model is and how it was trained.",
-        "import": "Convert another tool's model to a model directory.",
-        "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.",
-        "shortlist": "Build a lexical shortlist to speed up translation.",
-        "serve": "Serve models over HTTP, with a page to try them.",
-        "benchmark": "Measure translation speed, latency and memory.",
-    },
-    LOOK_INSIDE: {
-        "inspect-heads": "Show where every attention head looks in a sentence.",
-        "inspect-report": "Write one HTML page with every view of a few sentences.",
-        "inspect-step": "Work through one attention head with the model's numbers.",
-        "inspect-positions": "Show the position vectors and how similar they are.",
-        "inspect-logits": "Show the decoder's candidates, entropy and rank.",
-        "inspect-image": "Show where an image model looks: each head's heat map over the image.",
-        "inspect-flow": "Show how much the source and the prefix contribute to each token.",
-        "inspect-align": "Align words by cross-attention.",
-        "inspect-ablate": "Show what a model loses without each of its heads.",
-        "inspect-diff": "Match the heads of two models and show what changed.",
-        "inspect-decision": "Find what makes a model choose one word over another.",
-        "inspect-circuit": "Find the fewest heads that keep a decision.",
-        "inspect-layers": "Show what each encoder layer already knows about the translation.",
-        "inspect-probe": "Show what each layer knows about words, with linear probes.",
-    },
-}
-PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}
-# Modules and functions of commands that do not have their name, or the view that a command shows.
-PLACES = {
-    "recipes": "cli.commands.guide:recipes_app",
-    "help": "cli.commands.guide:help_command",
-    "data": "cli.commands.data:data_app",
-    "tokenize": "cli.commands.tokenize:tokenize_app",
-    "import": "cli.commands.import_model:import_model",
-    **{f"inspect-{name}": f"cli.inspect.inspect_sentences:inspect_{name}" for name in SENTENCES},
-    **{f"inspect-{name}": f"inspect.views.{name}:VIEW" for name in VIEWS},
-}
-
-
 @cache
 def load_command(name: str) -> Any:
     """Imports a command; another one, or the whole help, does without."""
     from tformer_cli.cli.command import CheckedCommand, CommandGroup
 
-    stem = name.replace("-", "_")
-    folder = INSPECT if name.startswith(f"{INSPECT}-") else "commands"
-    place, _, attribute = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
+    row = find_command(name)
+    if row is None:
+        raise KeyError(name)
+    module_name, _, attribute = row.place.partition(":")
     # Its modules and options stay: to look through them again and again takes time
     with without_garbage_collection():
-        module = import_module(f"tformer_cli.{place}")
+        module = import_module(module_name)
     command = getattr(module, attribute)
-    if attribute == "VIEW":
+    if not callable(command):
         from tformer_cli.cli.inspect.inspect_view import view_command
 
         command = view_command(command)
     group = CommandGroup(name, rich_markup_mode="markdown")
     if isinstance(command, typer.Typer):
-        group.add_typer(command, name=name, rich_help_panel=PANELS[name])
+        group.add_typer(command, name=name, rich_help_panel=row.panel)
     else:
         kind = getattr(module, "COMMAND_CLASS", CheckedCommand)
-        group.add(name, cls=kind, rich_help_panel=PANELS[name])(command)
+        group.add(name, cls=kind, rich_help_panel=row.panel)(command)
     return typer.main.get_group(group).commands[name]
 
 
@@ -401,6 +322,7 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Runs the program with the process's arguments."""
+    sockets.report = warn
     prepare_standard_streams()  # first: else a file of ours takes the place of a closed stream
     # Exceptions unwind the stack, so that what was written aside is removed
     for number in ending_signals():

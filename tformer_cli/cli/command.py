@@ -405,9 +405,13 @@ def _rows_problem(file: str, *, is_translated: bool) -> str | None:
         REFUSED_TEXTS,
         TABLES,
         ending_of,
+        format_with,
     )
 
     ending = ending_of(file)
+    is_refused = ending in REFUSED or ending in REFUSED_TEXTS
+    if is_translated and is_refused and format_with(ending):
+        return None  # another package reads it
     if ending in REFUSED:
         return f"{file}: {REFUSED[ending]}"
     if is_translated and ending in REFUSED_TEXTS:

@@ -39,6 +39,7 @@ START, TRAIN, TRANSLATE, OTHER_TASKS = "Start", "Train", "Translate", "Other tas
 DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
 # Panels of commands, in their order.
 COMMAND_PANELS = (START, TRAIN, TRANSLATE, OTHER_TASKS, DEPLOY, LOOK_INSIDE)
+ADDED = "From other packages"  # a panel after these, if there are any
 
 HELP = {"help_option_names": ["-h", "--help"]}
 # Line that begins the examples in a command's docstring.

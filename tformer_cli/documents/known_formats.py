@@ -7,12 +7,12 @@ import re
 from difflib import get_close_matches
 from encodings.aliases import aliases
 from functools import partial
-from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import ZIP
+from tformer_cli.sockets import Socket, load_place
 from tformer_cli.text.lines import compressed_ending
 
 if TYPE_CHECKING:
@@ -25,37 +25,26 @@ class Format(NamedTuple):
     name: str
     extensions: tuple[str, ...]
     reader: str
-    """MODULE:FUNCTION in `documents.formats`; a document of one format loads no other's module."""
+    """MODULE:FUNCTION; a document of one format loads no other's module."""
     takes: tuple[str, ...] = ()
     """Options that choose its texts."""
+    content: str = "text"
+    """The content of such a file, as `files.regular_file.content_of` names it."""
+    tells_encoding: bool = False
+    """True if each file of the format tells its encoding, as XML does."""
+    labels: Literal["always", "some", "never"] = "some"
+    """Whether files have a label of their language; some: those in which one is seen."""
 
     @property
     def read(self) -> Reader:
         from tformer_cli.documents.segments import read_within_limits
 
-        module, _, function = self.reader.partition(":")
-        reader: Reader = getattr(import_module(f"tformer_cli.documents.formats.{module}"), function)
-        return partial(read_within_limits, reader)
-
-    @property
-    def content(self) -> str:
-        """The content of such a file, as `files.regular_file.content_of` names it."""
-        is_packed = self.reader.startswith(("office:", "epub:", "xlsx:", "ods:"))
-        is_json = self.reader.startswith("json_paths:")
-        return (
-            "JSON" if is_json else "HTML" if self.name == "html" else ZIP if is_packed else "text"
-        )
-
-    @property
-    def tells_encoding(self) -> bool:
-        """Returns whether each file of the format tells its encoding, as XML does."""
-        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:", "ods:"))
+        return partial(read_within_limits, load_place(self.reader))
 
     def tells_language(self, data: bytes) -> bool:
-        """Returns whether a file has a label of its language, as all of Office and EPUB do."""
-        if self.name in ("docx", "pptx", "odt", "odp", "epub"):
-            return True
-        return _LABEL.search(data, 0, _HEAD) is not None and self.name not in (*_TEXTS, "tmx")
+        """Returns whether a file has a label of its language."""
+        has_label = self.labels == "some" and _LABEL.search(data, 0, _HEAD) is not None
+        return self.labels == "always" or has_label
 
 
 _HEAD = 4096
@@ -63,35 +52,69 @@ _LABEL = re.compile(
     rb"""\b(?:lang|trgLang|target-language)\s*=|"@@locale"|^(?:Language:|"Language:\s*\w)""",
     re.MULTILINE,
 )
-_TEXTS = ("text", "markdown", "srt", "csv", "tsv", "jsonl")
+
+
+_IN = "tformer_cli.documents.formats."
 _TABLE = ("column", "no_header")
-FORMATS = (
-    Format("html", (".html", ".htm", ".xhtml"), "html:read"),
-    Format("markdown", (".md", ".markdown", ".mdx"), "markdown:read", ("front_matter",)),
-    Format("text", (".txt",), "text:read", ("unwrap",)),
-    Format("docx", (".docx", ".docm", ".dotx", ".dotm"), "office:read_open_xml"),
+_ROWS = (
+    Format("html", (".html", ".htm", ".xhtml"), f"{_IN}html:read", content="HTML"),
+    Format(
+        *("markdown", (".md", ".markdown", ".mdx"), f"{_IN}markdown:read", ("front_matter",)),
+        labels="never",
+    ),
+    Format("text", (".txt",), f"{_IN}text:read", ("unwrap",), labels="never"),
+    Format(
+        *("docx", (".docx", ".docm", ".dotx", ".dotm"), f"{_IN}office:read_open_xml"),
+        content=ZIP,
+        tells_encoding=True,
+        labels="always",
+    ),
     Format(
         "pptx",
         (".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm", ".sldx", ".sldm"),
-        "office:read_open_xml",
+        f"{_IN}office:read_open_xml",
+        content=ZIP,
+        tells_encoding=True,
+        labels="always",
     ),
-    Format("odt", (".odt", ".ott", ".odm", ".fodt"), "office:read_open_document"),
-    Format("odp", (".odp", ".otp", ".odg", ".otg", ".fodp", ".fodg"), "office:read_open_document"),
-    Format("srt", (".srt",), "subtitles:read_srt"),
-    Format("vtt", (".vtt",), "subtitles:read_vtt"),
-    Format("po", (".po", ".pot"), "po:read", ("fuzzy",)),
-    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff", ("fuzzy",)),
-    Format("tmx", (".tmx",), "bilingual:read_tmx"),
-    Format("json", (".json", ".arb"), "json_paths:read", ("key",)),
-    Format("epub", (".epub",), "epub:read"),
-    Format("csv", (".csv",), "tables:read_csv", _TABLE),
-    Format("tsv", (".tsv", ".tab"), "tables:read_tsv", _TABLE),
-    Format("jsonl", (".jsonl", ".ndjson"), "json_paths:read_lines", ("key",)),
-    Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx:read", _TABLE),
-    Format("ods", (".ods", ".ots"), "ods:read", _TABLE),
+    Format(
+        *("odt", (".odt", ".ott", ".odm", ".fodt"), f"{_IN}office:read_open_document"),
+        content=ZIP,
+        tells_encoding=True,
+        labels="always",
+    ),
+    Format(
+        "odp",
+        (".odp", ".otp", ".odg", ".otg", ".fodp", ".fodg"),
+        f"{_IN}office:read_open_document",
+        content=ZIP,
+        tells_encoding=True,
+        labels="always",
+    ),
+    Format("srt", (".srt",), f"{_IN}subtitles:read_srt", labels="never"),
+    Format("vtt", (".vtt",), f"{_IN}subtitles:read_vtt"),
+    Format("po", (".po", ".pot"), f"{_IN}po:read", ("fuzzy",)),
+    Format(
+        *("xliff", (".xlf", ".xliff"), f"{_IN}bilingual:read_xliff", ("fuzzy",)),
+        tells_encoding=True,
+    ),
+    Format(*("tmx", (".tmx",), f"{_IN}bilingual:read_tmx"), tells_encoding=True, labels="never"),
+    Format("json", (".json", ".arb"), f"{_IN}json_paths:read", ("key",), "JSON"),
+    Format(
+        "epub", (".epub",), f"{_IN}epub:read", content=ZIP, tells_encoding=True, labels="always"
+    ),
+    Format("csv", (".csv",), f"{_IN}tables:read_csv", _TABLE, labels="never"),
+    Format("tsv", (".tsv", ".tab"), f"{_IN}tables:read_tsv", _TABLE, labels="never"),
+    Format(
+        *("jsonl", (".jsonl", ".ndjson"), f"{_IN}json_paths:read_lines", ("key",), "JSON"),
+        labels="never",
+    ),
+    Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), f"{_IN}xlsx:read", _TABLE, ZIP, True),
+    Format("ods", (".ods", ".ots"), f"{_IN}ods:read", _TABLE, ZIP, True),
 )
-BY_NAME = {row.name: row for row in FORMATS}
-BY_EXTENSION = {extension: row for row in FORMATS for extension in row.extensions}
+FORMATS: Socket[Format] = Socket("formats", Format, {row.name: row for row in _ROWS})
+BY_EXTENSION = {extension: row for row in _ROWS for extension in row.extensions}
+"""Those that ship; see `format_with`."""
 _CONVERT = "is not supported; convert it to .md with pandoc"
 _SUBTITLES = "an unsupported subtitle format; convert it to .srt with ffmpeg"
 _MESSAGES = "an unsupported message format; convert it to .po with translate-toolkit"
@@ -148,20 +171,28 @@ def ending_of(path: str) -> str:
     return (name.with_suffix("") if compressed_ending(name) else name).suffix.lower()
 
 
+def format_with(extension: str) -> Format | None:
+    """Finds the format of an extension, of another package, too."""
+    if extension in BY_EXTENSION or not extension:
+        return BY_EXTENSION.get(extension)
+    return next((row for row in FORMATS.added.values() if extension in row.extensions), None)
+
+
 def format_of(path: str) -> Format | None:
     """Finds the format of a file by its extension; None if the extension is unknown."""
     extension = ending_of(path)
-    if extension in REFUSED:
+    row = format_with(extension)
+    if row is None and extension in REFUSED:
         raise UsageError(f"{path}: {REFUSED[extension]}")
-    return BY_EXTENSION.get(extension)
+    return row
 
 
 def format_named(name: str, option: str = "--document") -> Format:
-    row = BY_NAME.get(name.lower().removeprefix("."))
-    row = row or BY_EXTENSION.get("." + name.lower().removeprefix("."))
+    word = name.lower().removeprefix(".")
+    row: Format | None = FORMATS.get(word) or format_with(f".{word}")
     if row is None:
-        near = get_close_matches(name.lower(), BY_NAME, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(BY_NAME)}"
+        near = get_close_matches(name.lower(), FORMATS, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(FORMATS)}"
         raise UsageError(f"{option}: unknown format {name[:40]}; {advice}")
     return row
 

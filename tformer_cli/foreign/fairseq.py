@@ -34,6 +34,7 @@ from tformer_cli.foreign.keys import (
     read_shape,
     read_text,
 )
+from tformer_cli.foreign.readers import ModelReader
 from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.methods import IS_BEFORE, POSITIONS
@@ -300,3 +301,6 @@ def _max_positions(path: Path, settings: Mapping[str, Any], side: str) -> int:
     if settings.get(name) is None:
         return _DEFAULT_POSITIONS
     return min(number(path, settings, name), _MOST_POSITIONS)
+
+
+READER = ModelReader(open_checkpoint=open_source)

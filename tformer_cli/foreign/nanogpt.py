@@ -29,6 +29,7 @@ from tformer_cli.foreign.hugging_face.decoders import SpmVocabulary, assembled_m
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.hugging_face.family import Family, Source
 from tformer_cli.foreign.keys import number, read_bytes, read_json_file
+from tformer_cli.foreign.readers import ModelReader
 from tformer_cli.text.sentencepiece.spm_file import (
     BYTE,
     CONTROL,
@@ -250,6 +251,11 @@ def find_file(path: Path) -> Shape | None:
     return shape if is_whole else None
 
 
+def find(path: Path) -> Callable[[], ForeignModel] | None:
+    shape = find_file(path)
+    return None if shape is None else partial(convert_file, path, shape)
+
+
 def convert_file(path: Path, shape: Shape) -> ForeignModel:
     """Converts a file of llama2.c; its tokenizer lies next to it."""
     names = (f"tok{shape.vocab_size}.bin", "tokenizer.bin")
@@ -343,3 +349,6 @@ def _spm_of(pieces: Sequence[str], scores: Sequence[float]) -> bytes:
             remove_extra_whitespaces=False,
         )
     )
+
+
+READER = ModelReader(find, open_source)

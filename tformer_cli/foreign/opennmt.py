@@ -38,6 +38,7 @@ from tformer_cli.foreign.keys import (
     read_shape,
     rows_of,
 )
+from tformer_cli.foreign.readers import ModelReader
 from tformer_cli.foreign.torch_family import Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
 
@@ -315,6 +316,10 @@ EOLE = Keys(
 )
 
 
+def find_eole(path: Path) -> Callable[[], ForeignModel] | None:
+    return partial(convert_eole, path) if path.is_dir() and is_eole(path) else None
+
+
 def is_eole(path: Path) -> bool:
     files = (path / "config.json", path / "vocab.json")
     if not all(file.is_file() for file in files):
@@ -370,3 +375,6 @@ def _sides(file: Path) -> tuple[VocabularyOrder, VocabularyOrder]:
         raise ArtifactError(f"{file}: decoder_start_token is not a text; download it again")
     source, target = entries
     return vocabulary_sides(file, (source or [], target or []), start, pad)
+
+
+READER = ModelReader(find_eole, open_source)

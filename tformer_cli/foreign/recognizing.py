@@ -15,7 +15,6 @@ from tformer_cli.artifacts.adapter_directory import (
     with_adapter,
 )
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign import fairseq, nanogpt, opennmt
 from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
 from tformer_cli.foreign.foreign_model import ForeignModel
 from tformer_cli.foreign.formats.weight_files import read_checkpoint
@@ -26,6 +25,7 @@ from tformer_cli.foreign.hugging_face.pipelines import Pipeline, read_pipeline
 from tformer_cli.foreign.keys import read_json_file
 from tformer_cli.foreign.marian import importing as marian
 from tformer_cli.foreign.marian.layout import find_source
+from tformer_cli.foreign.readers import READERS
 
 Convert = Callable[[Literal["float32", "int8"] | None], ForeignModel]
 """Makes a model, with its matrices in float32 or in the integers that it holds."""
@@ -40,14 +40,12 @@ def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
     family = find_directory(path) if path.is_dir() else None
     if family is not None:
         return lambda _: family()
-    shape = nanogpt.find_file(path)
-    if shape is not None:
-        return lambda _: nanogpt.convert_file(path, shape)
     adapter = find_adapter(path)
     if adapter is not None:
         return lambda _: _with_base(adapter, find_base)
-    if path.is_dir() and opennmt.is_eole(path):
-        return lambda _: opennmt.convert_eole(path)
+    for name in READERS.shipped:
+        if convert := READERS[name].find(path):
+            return partial(_ignoring_weights, convert)
     package = ctranslate2.find_package(path)
     if package is not None:
         return lambda weights: ctranslate2.convert_package(package, weights)
@@ -58,7 +56,14 @@ def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
     if source is not None:
         return lambda weights: marian.convert(source, weights)
     checkpoint = find_checkpoint(path)
-    return None if checkpoint is None else lambda _: checkpoint()
+    # What ships goes before what was added
+    others = (reader.find(path) for reader in READERS.added.values())
+    convert = checkpoint or next(filter(None, others), None)
+    return None if convert is None else partial(_ignoring_weights, convert)
+
+
+def _ignoring_weights(convert: Callable[[], ForeignModel], _: object) -> ForeignModel:
+    return convert()
 
 
 # the checkpoint of a directory that is meant if there are several
@@ -74,10 +79,9 @@ def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     file = named or next(iter(files.values()), path)
     if file.suffix != ".pt" or not file.is_file():
         return None
-    # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"
     checkpoint = read_checkpoint(file)
-    sources = (family.open_source(file, checkpoint) for family in (opennmt, nanogpt, fairseq))
-    return next((source for source in sources if source is not None), None)
+    sources = (reader.open_checkpoint(file, checkpoint) for reader in READERS.values())
+    return next(filter(None, sources), None)
 
 
 def find_adapter(path: Path) -> StoredAdapter | None:

@@ -25,7 +25,7 @@ columns of W_O can go. A layer without heads keeps only the bias of W_O.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Literal
@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.artifacts.tensors import shapes_alone
-from tformer_cli.heads.gates import Place, closed_gates
+from tformer_cli.heads.gates import Place, heads_off, set_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind, attentions, head_layout
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
@@ -44,36 +44,6 @@ from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.tokenizer import PAD_ID
-
-
-@contextmanager
-def set_gates(
-    model: Inspected, gates: Mapping[Place, Tensor], shifts: Mapping[Place, Tensor] | None = None
-) -> Iterator[None]:
-    """Sets gates and the shifts added after them, each broadcastable to (B, H, Q, E).
-
-    The earlier ones are restored in any case.
-    """
-    shifts = shifts or {}
-    places = {(kind, layer): a for kind, layer, a in attentions(model)}
-    edited = [places[place] for place in {**gates, **shifts}]
-    before = [(attention.gate, attention.shift) for attention in edited]
-    try:
-        for place, gate in gates.items():
-            places[place].gate = gate
-        for place, shift in shifts.items():
-            places[place].shift = shift
-        yield
-    finally:
-        for attention, (gate_before, shift_before) in zip(edited, before, strict=True):
-            attention.gate, attention.shift = gate_before, shift_before
-
-
-@contextmanager
-def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
-    """Switches heads off: ξ = 0 for them, 1 for the others of their layers."""
-    with set_gates(model, closed_gates(model, heads)):
-        yield
 
 
 def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tensor:

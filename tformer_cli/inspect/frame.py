@@ -15,7 +15,7 @@ from typing import Any
 
 from tformer_cli.heads.roles import METRICS, ROLES
 from tformer_cli.inspect.data import get_attributes
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
 from tformer_cli.show.html import base_style
 from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
@@ -135,7 +135,7 @@ def page_texts(weighting: Weighting) -> dict[str, Any]:
 def report_texts() -> dict[str, Any]:
     terms = {
         name: {"label": label, "meaning": meaning}
-        for view in all_views().values()
+        for view in VIEWS.values()
         for name, (label, meaning) in view.terms.items()
     }
     return page_texts(ALPHA) | {"terms": terms}

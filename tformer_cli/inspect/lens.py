@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.lens_file import Maps
     from tformer_cli.heads.names import Inspected, Kind
     from tformer_cli.inspect.capture.maps import IdPair
+    from tformer_cli.inspect.view import Subject
 
 READS = 0.25
 """Least agreement with the model at which a lens reads a layer; below, its output is babble."""
@@ -152,6 +153,17 @@ def weights_hash(model: Inspected) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def lens_of(subject: Subject, *, tuned: bool = True) -> Lens:
+    """Reads the lens that is stored with a model; without maps if it is not to be tuned."""
+    if subject.path is None:
+        return UNTUNED
+    key = ("lens", tuned)
+    if key not in subject.cached:  # all weights are hashed for it, and sentences are many
+        subject.cached[key] = stored_lens(subject.path, subject.model, tuned=tuned)
+    lens: Lens = subject.cached[key]
+    return lens
 
 
 def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:

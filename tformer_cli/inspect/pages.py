@@ -29,7 +29,7 @@ from tformer_cli.inspect.data import get_attributes
 from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.weighting.weighting import ALPHA
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ShownRecord(HeadsRecord):
         return notebook_page([self])
 
     def _repr_svg_(self) -> str | None:
-        return all_views()["heads"].figure(self) if self.heads else None
+        return VIEWS["heads"].figure(self) if self.heads else None
 
 
 def notebook_page(records: Sequence[HeadsRecord]) -> str:
@@ -303,9 +303,9 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def _tabs(records: Mapping[str, Any]) -> dict[str, Any]:
-    views = all_views()
+    views = VIEWS
     return {name: views[name].tab(record, None, is_alone=False) for name, record in records.items()}
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-    return fill_page(title, data, [view.script for view in all_views().values() if view.script])
+    return fill_page(title, data, [view.script for view in VIEWS.values() if view.script])

@@ -2,7 +2,7 @@
 
 A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
 `page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page list
-`views.all_views`; nothing else has to know it. Importing a view does not import torch.
+`views.VIEWS`; nothing else has to know it. Importing a view does not import torch.
 
 JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one object a sentence.
 """
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.heads.names import Kind
-    from tformer_cli.inspect.lens import Lens
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
     from tformer_cli.show.document import Block, Room
 
@@ -89,21 +88,11 @@ class Subject:
     summary: ModelSummary  # Its name and size
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
-    _lenses: dict[bool, Lens] = field(default_factory=dict, init=False, repr=False, compare=False)
+    cached: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def model(self) -> Inspected:
         return self.load()
-
-    def lens(self, *, tuned: bool = True) -> Lens:
-        """Reads the lens that is stored with the model; without maps if it is not to be tuned."""
-        from tformer_cli.inspect.lens import UNTUNED, stored_lens
-
-        if self.path is None:
-            return UNTUNED
-        if tuned not in self._lenses:  # all weights are hashed for it, and sentences are many
-            self._lenses[tuned] = stored_lens(self.path, self.model, tuned=tuned)
-        return self._lenses[tuned]
 
 
 @dataclass(frozen=True, kw_only=True)

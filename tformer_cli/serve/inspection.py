@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import os
 import sys
 import traceback
@@ -27,22 +26,16 @@ import torch
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import ArtifactError, DataError, TformerError
 from tformer_cli.foreign.import_model import float_twin
+from tformer_cli.heads.gates import heads_off
 from tformer_cli.heads.names import KINDS, head_layout
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.ablation import heads_off
 from tformer_cli.inspect.alignment import spelled_words
-from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
-from tformer_cli.inspect.jobs.report import DECIDED_BY, inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
-from tformer_cli.inspect.views import all_views
-from tformer_cli.inspect.views.ablation import ablate_sentence
-from tformer_cli.inspect.views.decision import VIEW as DECISION
-from tformer_cli.inspect.views.decision import DecisionOptions
-from tformer_cli.inspect.views.logits import layer_logits
+from tformer_cli.inspect.views import REPORT, VIEWS
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
@@ -51,6 +44,7 @@ from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import complete_prefix, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
 from tformer_cli.serve.watching import state_of
+from tformer_cli.sockets import load_place
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -60,6 +54,7 @@ if TYPE_CHECKING:
     from tformer_cli.heads.names import HeadId, Kind
     from tformer_cli.inspect.capture.live import SearchTree
     from tformer_cli.inspect.capture.maps import Weights
+    from tformer_cli.inspect.pages import Report
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import Subject
     from tformer_cli.kinds.stored_model import Opened
@@ -70,8 +65,6 @@ MOST_TOKENS = 256
 """Maximum tokens of an inspected text: its maps grow quadratically."""
 MOST_DECIDED = 64
 """Maximum tokens of a text for a decision, which recomputes it for every head and position."""
-N_TOP = 64
-"""Next tokens sent with their logits; all others are summed into one number."""
 _SEARCH = ("beam_size", "length_penalty")
 
 
@@ -137,7 +130,8 @@ class Inspection:
                         yield {"event": name, **event}
         if "off" in want and "off" not in unread:
             # Outside `heads_off`: the gate of one head replaces those of its whole layer
-            yield {"event": "off", **_off(inspected)}
+            effects = _instrument("heads_off_in_turn")(inspected.subject, inspected.record)
+            yield {"event": "off", **cast("Event", effects)}
         yield _done_event(start)
 
     def _capture(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
@@ -357,63 +351,17 @@ def _tokens(tree: SearchTree) -> list[list[int]]:
     return sequences
 
 
-def _next(inspected: Inspected, _: str) -> Event | None:
-    """The largest logits of each position, and the log of the summed exponentials of the rest.
-
-    From these the page computes the distribution at any temperature; the mass of the rest, which is
-    small, is exact only at temperature 1.
-    """
-    record, subject = inspected.record, inspected.subject
-    if record.maps is None:
-        return None
-    places = [gap.position for gap in record.gaps] if record.has_places else None
-    if places == []:
-        return None
-    maps = record.maps
-    logits = layer_logits(
-        subject.model, maps.source_ids, maps.target_input_ids, places, with_lens=False
-    )[0]
-    values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
-    rest_logits = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
-    return {
-        "positions": [
-            {
-                "top": [
-                    [subject.labels[token], round(value, 4)]
-                    for token, value in zip(tokens, logit, strict=True)
-                ],
-                "rest": None if math.isinf(rest) else round(rest, 4),
-            }
-            for tokens, logit, rest in zip(
-                ids.tolist(), values.tolist(), rest_logits.tolist(), strict=True
-            )
-        ]
-    }
-
-
 def _lens(inspected: Inspected, _: str) -> Event | None:
     return _view(inspected, "logits")
 
 
 def _view(inspected: Inspected, name: str) -> Event | None:
     """Returns the data of a report view, in the form that its tab reads."""
-    view = cast("SentenceView[Any]", all_views()[name])
+    view = cast("SentenceView[Any]", VIEWS[name])
     if inspected.subject.summary.task not in view.tasks:
         return None
     record = view.report(inspected.subject, inspected.record, ReportOptions())
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
-
-
-def _off(inspected: Inspected) -> Event:
-    """Change of the log-probability of the answer with each head switched off in turn."""
-    record, subject = inspected.record, inspected.subject
-    ablation = ablate_sentence(subject.model, record, record.heads, subject.labels)
-    return {
-        "heads": [str(head) for head in ablation.effects],
-        "delta": [round(-effect * ablation.n_tokens, 5) for effect in ablation.effects.values()],
-        "loss": ablation.loss,
-        "n_tokens": ablation.n_tokens,
-    }
 
 
 def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -> Event:
@@ -422,6 +370,7 @@ def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -
     mode = "live" if _translates(opened) and not target else "forced"
     options = ReportOptions(mode=cast("Any", mode))
     targets = None if target is None else [target]
+    inspect_report: Callable[..., Report] = load_place(REPORT)
     report = inspect_report(opened, [request["text"]], targets=targets, options=options)
     return {"html": render_report(report)}
 
@@ -433,22 +382,19 @@ def _decision(
     texts = {name: request[name] for name in ("text", "other") if request.get(name)}
     for name, text in texts.items():
         _check_text(opened, text, name, MOST_DECIDED)
-    target, foil = (request.get(name) or None for name in ("target", "foil"))
-    # Replacing a head by means or random values costs nine times as much as switching it off, and
-    # other clients wait for this process
-    methods = (*DECIDED_BY, "gradients")
-    settings = DecisionOptions(
-        method=tuple(method for method in methods if method != "patch" or len(texts) > 1)
-    )
-    decision = inspect_decision(
-        opened,
-        [*texts.values()],
-        target=target,
-        foil=foil,
-        settings=settings,
-        before_batch=before_batch,
-    )
-    return {"data": DECISION.json(decision)}
+    words = [request.get(name) or None for name in ("target", "foil")]
+    return cast("Event", _instrument("decision")(opened, [*texts.values()], *words, before_batch))
+
+
+def _next(inspected: Inspected, _: str) -> Event | None:
+    event = _instrument("next_tokens")(inspected.subject, inspected.record)
+    return cast("Event | None", event)
+
+
+def _instrument(name: str) -> Callable[..., object]:
+    """Loads what computes an event; the service has no other part of the instruments."""
+    load: Callable[..., object] = load_place(f"tformer_cli.inspect.live_events:{name}")
+    return load
 
 
 WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any], Callable[[], None]], Event]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tformer_cli.documents.known_formats import BY_EXTENSION
+from tformer_cli.documents.known_formats import FORMATS, format_with
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
@@ -154,7 +154,7 @@ async def translate_file(site: Site, request: Request) -> Response:
     _check_required(fields, "source", "target")
     if not file.name:
         raise Refused(400, "Invalid request: empty file")
-    file_format = BY_EXTENSION.get(PurePath(file.name).suffix.lower())
+    file_format = format_with(PurePath(file.name).suffix.lower())
     if file_format is None:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
@@ -234,7 +234,7 @@ async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: 
             "keyRequired": bool(site.keys),
             "suggestions": site.settings.suggestions is not None,
             "filesTranslation": True,
-            "supportedFilesFormat": list(BY_EXTENSION),
+            "supportedFilesFormat": [e for row in FORMATS.values() for e in row.extensions],
             "language": {
                 "source": {"code": source, "name": name_of(source)},
                 "target": {"code": target, "name": name_of(target)},

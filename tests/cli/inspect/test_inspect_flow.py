@@ -10,7 +10,7 @@ from tests import commands
 from tests.commands import run
 from tests.screens import drawn
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 
 (flow,) = commands.under("inspect-flow", "run")

@@ -11,7 +11,7 @@ from tests.commands import run
 from tests.screens import drawn
 from tformer_cli.errors import TformerError
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.views.step import StepView
 from tformer_cli.inspect.walkthrough.step import make_quiz
 from tformer_cli.kinds.lines.translate import translate_lines

@@ -8,8 +8,8 @@ from tests.fast.native.test_search import SHAPES, make_model
 from tests.inspect.conftest import check_maps
 from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native_search import CompiledEngine
+from tformer_cli.heads.gates import heads_off
 from tformer_cli.heads.names import KINDS, HeadId, head_layout
-from tformer_cli.inspect.ablation import heads_off
 from tformer_cli.inspect.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspect.capture.maps import (
     recorded_attentions,

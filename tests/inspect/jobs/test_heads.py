@@ -7,7 +7,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.search.hypothesis import Hypothesis
 

@@ -11,7 +11,8 @@ from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.walkthrough.step import EXAMPLE_WEIGHT, example_row

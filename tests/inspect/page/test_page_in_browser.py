@@ -26,7 +26,7 @@ from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_html, render_report, render_view, sample_page
 from tformer_cli.inspect.view import ReportOptions
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.views.decision import VIEW as DECISION_VIEW
 from tformer_cli.inspect.views.decision import DecisionOptions
 from tformer_cli.inspect.views.diff import DiffOptions
@@ -372,7 +372,7 @@ def alone(view, records, options, visit):
 
 @pytest.mark.parametrize("name", ["logits", "flow", "step"])
 def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
-    view = all_views()[name]
+    view = VIEWS[name]
     records = [sentence.views[name] for sentence in hostile_report.sentences]
     if name == "step":
         (record, *_), *_ = records
@@ -384,16 +384,14 @@ def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
 
 
 def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
-    page = alone(
-        all_views()["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit
-    )
+    page = alone(VIEWS["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit)
     assert page["seen"] == ["panel-positions"]
     diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
-    page = alone(all_views()["diff"], [diff], DiffOptions(), visit)
+    page = alone(VIEWS["diff"], [diff], DiffOptions(), visit)
     assert page["seen"] == ["panel-diff"]
     head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
     run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
-    assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
+    assert alone(VIEWS["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
 
 
 DECISION = """

@@ -396,7 +396,7 @@ def test_without_ablation_its_tab_has_no_data(model):
 
 def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
     from tformer_cli.artifacts.model_directory import load_model_directory
-    from tformer_cli.inspect.ablation import heads_off
+    from tformer_cli.heads.gates import heads_off
     from tformer_cli.inspect.views.logits import layer_logits
     from tformer_cli.runtime import resolve_device
 

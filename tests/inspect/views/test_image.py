@@ -14,7 +14,8 @@ from tests.policy import POLICY
 from tests.text.images.test_reading import picture
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.views.image import attention_distance, over_image
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly

@@ -21,12 +21,12 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.documents.known_formats import (
-    BY_EXTENSION,
     REFUSED,
     TABLES,
     Format,
     format_named,
     format_of,
+    format_with,
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import check_file
@@ -99,7 +99,7 @@ def _check_names(file: str, chosen: Format, output: str) -> ChosenDocument:
         )
     own, suffix = (PurePath(name).suffix.lower() for name in (file, output))
     # A file of any ending may be read in a format that is named, and keeps its ending
-    if suffix != own and (suffix in REFUSED or BY_EXTENSION.get(suffix, chosen) != chosen):
+    if suffix != own and (suffix in REFUSED or (format_with(suffix) or chosen) != chosen):
         ending = own if own in chosen.extensions else chosen.extensions[0]
         raise UsageError(
             f"--output: {output}: {chosen.name} stays {chosen.name}; name a file that ends in "

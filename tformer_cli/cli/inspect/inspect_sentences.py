@@ -106,7 +106,7 @@ def inspect_step(
     counts = LineCounts()
     line = _only_line(text, source, counts, quiet=quiet)
 
-    from tformer_cli.inspect.jobs.report import read_sentences
+    from tformer_cli.inspect.jobs.views import read_sentences
     from tformer_cli.inspect.walkthrough.step import answer_key, make_quiz
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)

@@ -298,7 +298,7 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         assert isinstance(view, ModelView)  # noqa: S101
         chosen = view_format(view, output_format, output)
 
-        from tformer_cli.inspect.jobs.report import read_model
+        from tformer_cli.inspect.jobs.views import read_model
 
         prepare_torch()
         emit_view(view, [read_model(view, model, options)], chosen, output, options)
@@ -335,7 +335,7 @@ def show_sentences(
     counts = LineCounts()
     lines, targets = request.read(counts)
 
-    from tformer_cli.inspect.jobs.report import read_sentences
+    from tformer_cli.inspect.jobs.views import read_sentences
 
     opened = request.open(getattr(options, "rank", 1), view.tasks)
     if chosen == "html" and hasattr(options, "for_page"):

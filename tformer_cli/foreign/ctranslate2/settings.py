@@ -25,7 +25,7 @@ from tformer_cli.foreign.foreign_model import (
     reorder_vocabulary,
 )
 from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, read_lines
-from tformer_cli.foreign.torch_family import read_tokenizer
+from tformer_cli.foreign.side_tokenizers import read_tokenizer
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages
 from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer
 from tformer_cli.text.tokenizer import read_tokenizer as read_own_tokenizer

@@ -52,7 +52,7 @@ from tformer_cli.foreign.marian.layout import (
     read_shortlist,
     table_of,
 )
-from tformer_cli.foreign.torch_family import spm_tokenizer
+from tformer_cli.foreign.side_tokenizers import spm_tokenizer
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.heads.gates import Place
+from tformer_cli.heads.gates import Place, set_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind
-from tformer_cli.inspect.ablation import set_gates
 from tformer_cli.inspect.capture.observed import exact, stacks_of
 from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.weighting.maps import LinearNorm

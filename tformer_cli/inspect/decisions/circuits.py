@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.errors import DataError
+from tformer_cli.heads.gates import set_gates
 from tformer_cli.heads.names import HeadId, by_layer, head_layout
-from tformer_cli.inspect.ablation import set_gates
 from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.causes import keys_of, pairs_of, stack_of
 from tformer_cli.inspect.decisions.probing import Probe

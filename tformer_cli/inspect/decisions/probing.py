@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from tformer_cli.errors import DataError
-from tformer_cli.heads.gates import Place
+from tformer_cli.heads.gates import Place, set_gates
 from tformer_cli.heads.names import Inspected, Kind
-from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, set_gates
+from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates
 from tformer_cli.inspect.capture.forced import tapped_attentions
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.inspect.decisions.decision import Decision

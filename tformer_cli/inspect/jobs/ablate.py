@@ -18,12 +18,12 @@ from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.evaluate import reference_loss
 from tformer_cli.files.atomic import check_free, directory_aside
+from tformer_cli.heads.gates import heads_off
 from tformer_cli.heads.names import HeadId, Inspected, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import (
     Measure,
     batch_of,
-    heads_off,
     importance_sums,
     layer_normalized,
     losses_along,

@@ -26,6 +26,7 @@ from tformer_cli.inspect.lens import (
     FittedLayer,
     Lens,
     fit_lens,
+    lens_of,
     read_layers,
     single,
     weights_hash,
@@ -82,7 +83,7 @@ def inspect_layers(
     settings = settings or LayersOptions()
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     subject = subject_of(opened.directory)
-    lens = subject.lens(tuned=not settings.untuned)
+    lens = lens_of(subject, tuned=not settings.untuned)
     reader = _Reader(opened, subject.labels, lens)
     for sentence in HeadInspector(opened).inspect(lines, targets):
         yield reader.read(sentence)

@@ -1,22 +1,23 @@
 """A few sentences in, all of their inspection out, for one page."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import WEIGHTS
-from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
+from tformer_cli.inspect.jobs.views import capture_options
 from tformer_cli.inspect.pages import Report, SentenceReport
 from tformer_cli.inspect.record import HeadsRecord
-from tformer_cli.inspect.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
-from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.view import ModelView, ReportOptions, SentenceView, Subject
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.kinds.stored_model import Opened
@@ -72,7 +73,7 @@ def inspect_report(
     options = replace(options, n_positions=n_positions)
     of_model: dict[str, Any] = {
         name: data
-        for name, view in all_views().items()
+        for name, view in VIEWS.items()
         if isinstance(view, ModelView) and (data := view.report(subject, options)) is not None
     }
     if options.ablation and subject.summary.task in DECISION.tasks:
@@ -113,7 +114,7 @@ def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> S
         heads=record,
         views={
             name: data
-            for name, view in all_views().items()
+            for name, view in VIEWS.items()
             if isinstance(view, SentenceView)
             and subject.summary.task in view.tasks
             and (data := view.report(subject, record, options)) is not None
@@ -128,53 +129,3 @@ def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
     if not colon or not token:
         raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
     return one_head(subject, name, "--step"), token
-
-
-def inspect_view(
-    name: str,
-    model: Path | str | ModelDirectory,
-    lines: Iterable[str] = (),
-    *,
-    targets: Iterable[str] | None = None,
-    settings: dict[str, Any] | None = None,
-    **options: Unpack[InspectionOptions],
-) -> Iterator[Any]:
-    view = all_views()[name]
-    chosen = view.Options(**(settings or {}))
-    if isinstance(view, ModelView):
-        return iter([read_model(view, model, chosen)])
-    assert isinstance(view, SentenceView)  # noqa: S101
-    rank = getattr(chosen, "rank", 1)
-    opened = open_for_inspection(model, hypothesis=rank, tasks=view.tasks, **options)
-    return read_sentences(view, opened, lines, targets, chosen)
-
-
-def read_sentences(
-    view: SentenceView[Any],
-    opened: Opened,
-    lines: Iterable[str],
-    targets: Iterable[str] | None,
-    options: Any,  # noqa: ANN401 - the view's own
-) -> Iterator[Any]:
-    subject = subject_of(opened.directory)
-    inspector = HeadInspector(opened, **capture_options(options), by_kernels=not view.needs_model)
-    for sentence in inspector.inspect(lines, targets):
-        yield view.read(subject, sentence, options)
-
-
-def capture_options(options: object) -> dict[str, Any]:
-    """Returns the options of a view that `HeadInspector` takes."""
-    return {name: value for name, value in vars(options).items() if name in CAPTURED}
-
-
-def read_model(
-    view: ModelView[Any],
-    model: Path | str | ModelDirectory,
-    options: Any,  # noqa: ANN401 - the view's own
-) -> Any:  # noqa: ANN401 - the view's own
-    """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
-    if not isinstance(model, ModelDirectory):
-        from tformer_cli.foreign.import_model import resolve_model
-
-        model = load_model_directory(resolve_model(model, weights="float32"), tasks=view.tasks)
-    return view.read(subject_of(model), options)

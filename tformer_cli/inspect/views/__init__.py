@@ -1,15 +1,20 @@
-"""The views: one file each, found by its ``VIEW``; see `inspect.view`."""
+"""The views: one file each, and a row here; see `inspect.view`."""
 
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from tformer_cli.inspect.view import View
+from tformer_cli.sockets import Socket
 
-
-@cache
-def all_views() -> dict[str, View[Any]]:
-    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    views = [module.VIEW for module in modules if hasattr(module, "VIEW")]
-    return {view.name: view for view in views}
+REPORT = "tformer_cli.inspect.jobs.report:inspect_report"
+"""Reads a few sentences by all views."""
+VIEWS: Socket[View[Any]] = Socket(
+    "views",
+    View,
+    {
+        name: f"tformer_cli.inspect.views.{name}:VIEW"
+        for name in (
+            *("ablation", "circuit", "corpus", "decision", "diff", "flow", "heads", "image"),
+            *("layers", "logits", "positions", "probe", "step", "timeline"),
+        )
+    },
+)

@@ -408,6 +408,8 @@ class LogitsView(SentenceView[LogitsRecord]):
     terms = MEASURES
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
+        from tformer_cli.inspect.lens import lens_of
+
         check_gaps(sentence)
         return read_logits(
             subject.model,
@@ -415,7 +417,7 @@ class LogitsView(SentenceView[LogitsRecord]):
             subject.labels,
             n_top=options.top_k,
             with_lens=options.lens,
-            lens=subject.lens(tuned=not options.untuned) if options.lens else None,
+            lens=lens_of(subject, tuned=not options.untuned) if options.lens else None,
         )
 
     def report(

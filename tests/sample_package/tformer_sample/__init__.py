@@ -1,0 +1,1 @@
+"""A package that adds a row to each table of tformer; the guide "Extending tformer" shows it."""

@@ -1,0 +1,31 @@
+"""The readers of models of other tools, apart from those that `recognizing` knows itself."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tformer_cli.foreign.foreign_model import ForeignModel
+from tformer_cli.sockets import Socket
+
+Convert = Callable[[], ForeignModel]
+
+
+def _finds_none(*_: object) -> None:
+    return None
+
+
+class ModelReader(NamedTuple):
+    """Recognizes the models of a tool; each function returns what converts one, or None."""
+
+    find: Callable[[Path], Convert | None] = _finds_none
+    """Looks at a directory or file."""
+    open_checkpoint: Callable[[Path, Any], Convert | None] = _finds_none
+    """Looks at what a checkpoint of torch holds, which was read without executing anything."""
+
+
+READERS: Socket[ModelReader] = Socket(
+    "readers",
+    ModelReader,
+    # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"
+    {name: f"tformer_cli.foreign.{name}:READER" for name in ("opennmt", "nanogpt", "fairseq")},
+)
