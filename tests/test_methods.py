@@ -19,7 +19,7 @@ from torch import nn
 import tformer_cli
 from tests.commands import record_of, run
 from tests.foreign.own import LANGUAGE_MODEL, T5, TRANSLATION, own_model
-from tests.foreign.test_round_trips import EXPORTS, LINES, assert_same, written
+from tests.foreign.test_round_trips import EXPORTS, LINES, assert_same, outputs_of
 from tests.inspect.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.models import build, tokenizer_of
 from tests.slowly import slowly
@@ -296,7 +296,7 @@ def test_exports_hold_it_or_refuse_it_by_name(tmp_path, name, value, form):
         assert not theirs.exists()
         return
     import_model(str(theirs), back)
-    assert_same(written(back, "translate"), written(ours, "translate"))
+    assert_same(outputs_of(back, "translate"), outputs_of(ours, "translate"))
 
 
 @pytest.mark.parametrize(("name", "value"), SOME)
@@ -318,7 +318,7 @@ def test_all_poolings_of_an_encoder_are_the_same(monkeypatch, pooling):
     if POOLINGS[pooling].is_joined:
         with pytest.raises(ValueError, match="class_token"):
             ModelConfig(**shape, pooling=pooling)
-        with pytest.raises(ValueError, match="is not of texts"):
+        with pytest.raises(ValueError, match="is not for texts"):
             pool_states(torch.zeros(3, 4).numpy(), pooling)
         return
     model = perturbed(EncoderOnly(ModelConfig(**shape, pooling=pooling), 12).eval())

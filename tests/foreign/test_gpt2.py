@@ -167,7 +167,7 @@ def test_checkpoints_of_nano_gpt(tmp_path, options):
     check_logits(found, ours, expected, ids, 6)
     (text,) = generate_texts(tmp_path / "ours", ["ab"], max_length=20)[0].texts
     assert len(text.text) == 20
-    with pytest.raises(UsageError, match="PROMPT: is empty, but the texts of this model have no"):
+    with pytest.raises(UsageError, match="PROMPT: is empty, but this model has no token to begin"):
         generate_texts(tmp_path / "ours", [""])
 
 

@@ -267,7 +267,7 @@ def test_a_pattern_that_never_ends_is_an_error(capfd):
     content = json.loads(train_tokenizer(split("(a+)+$")).to_str())
     ids = [-1, -1, -1, -1, *range(303)]
     pieces = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(303))]
-    with pytest.raises(DataError, match="the model's tokenizer cannot cut a text"):
+    with pytest.raises(DataError, match="the model's tokenizer cannot tokenize a text"):
         LibraryTokenizer(content, ids, pieces).encode("a" * 40 + "b")
     capfd.readouterr()
 

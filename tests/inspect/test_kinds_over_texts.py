@@ -224,7 +224,7 @@ def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
     [
         ("language_model", ["--reference"], "--reference: a language model predicts its own text"),
         ("language_model", ["--scores", "2"], "--scores: only for translation models; omit it"),
-        ("language_model", ["--keep", "2", "--write-pruned"], "--write-pruned: translates"),
+        ("language_model", ["--keep", "2", "--write-pruned"], "--write-pruned: only for translation models"),
         ("masked", ["--reference"], "--reference: a masked language model predicts its own text"),
         ("classifier", [], "--reference: is missing; name the file with the correct labels"),
         ("classifier", ["--reference", "--reference"], "--reference: a text has one right label"),

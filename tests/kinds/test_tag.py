@@ -337,7 +337,7 @@ def test_words_have_the_labels_of_transformers(tmp_path, kind):
                   "bert.pooler.dense.bias": torch.ones(16)}  # fmt: skip
         save_file({**load_file(file), **pooler}, file)
     found = import_model(str(tmp_path / kind), tmp_path / "tagger")
-    assert any("sentences follow" in note for note in found.notes) == (kind == "bert")
+    assert any("next-sentence" in note for note in found.notes) == (kind == "bert")
     opened = open_model(tmp_path / "tagger", "tag", device="cpu")
     assert opened.directory.info.labels == tuple(names.values())
     words = ["The", "unbelievable", "café", "was", "friendly", "."]

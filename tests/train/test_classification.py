@@ -113,7 +113,7 @@ def test_other_commands_refuse_a_classifier_and_damage_is_one_line(make, tmp_pat
     values = json.loads((run / CONFIG).read_text())
     for labels in ([], ["up", "up"], ["up", "down", "x"]):
         (run / CONFIG).write_text(json.dumps({**values, "labels": labels}))
-        with pytest.raises(ArtifactError, match="labels: must be 2 different ones"):
+        with pytest.raises(ArtifactError, match="labels: must be 2 different names"):
             read_config(run)
 
 

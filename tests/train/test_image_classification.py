@@ -123,7 +123,7 @@ def test_the_directory_holds_all_that_an_image_needs(make, tmp_path):
     tokenizer = tmp_path / "run" / "tokenizer.json"
     text = tokenizer.read_text()
     tokenizer.write_text(text.replace('"patch_size": 8', '"patch_size": 4'))
-    with pytest.raises(ArtifactError, match=r"is of other images than config.json says"):
+    with pytest.raises(ArtifactError, match=r"is for other images than config.json says"):
         load_model_directory(tmp_path / "run", tasks=("image",))
     tokenizer.write_text(text)
     config = tmp_path / "run" / "config.json"

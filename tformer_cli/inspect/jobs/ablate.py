@@ -330,11 +330,11 @@ def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: Ablati
     if row.reads == "texts" and references:
         raise UsageError(f"--reference: {row.singular} predicts its own text; omit it")
     if row.reads != "texts" and not references:
-        what = "the right labels" if row.has_labels else "the translations"
-        raise UsageError(f"--reference: is missing; name the file of {what}")
+        what = "the correct labels" if row.has_labels else "the translations"
+        raise UsageError(f"--reference: is missing; name the file with {what}")
     if row.has_labels and len(references) > 1:
         what = "an image" if row.reads == "images" else "a text"
-        raise UsageError(f"--reference: {what} has one right label; name one file")
+        raise UsageError(f"--reference: {what} has one correct label; name one file")
     if task != "translate":
         for option, is_given in (
             ("--scores", settings.scores > 0),
