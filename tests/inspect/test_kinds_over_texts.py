@@ -227,7 +227,7 @@ def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
         ("language_model", ["--keep", "2", "--write-pruned"], "--write-pruned: only for translation models"),
         ("masked", ["--reference"], "--reference: a masked language model predicts its own text"),
         ("classifier", [], "--reference: is missing; name the file with the correct labels"),
-        ("classifier", ["--reference", "--reference"], "--reference: a text has one right label"),
+        ("classifier", ["--reference", "--reference"], "--reference: a text has one correct label"),
         ("classifier", ["--reference"], "is not one of the labels"),
     ],
     indirect=["case"],
