@@ -20,12 +20,12 @@ from tformer_cli.evaluate.evaluate import (
 )
 from tformer_cli.inspect.jobs.align import Aligner, align_pairs, align_translations, read_pairs
 from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.pharaoh import format_links
 from tformer_cli.text.tokenize import encode_lines

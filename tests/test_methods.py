@@ -20,8 +20,8 @@ import tformer_cli
 from tests.commands import record_of, run
 from tests.foreign.own import LANGUAGE_MODEL, T5, TRANSLATION, own_model
 from tests.foreign.test_round_trips import EXPORTS, LINES, assert_same, outputs_of
-from tests.inspect.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.models import build, tokenizer_of
+from tests.plugins.instruments.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.slowly import slowly
 from tformer_cli import structure
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -31,11 +31,8 @@ from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
-from tformer_cli.inspect.views.positions import facts_of, read_positions
-from tformer_cli.inspect.walkthrough.walkthrough import walk_through
 from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.model import methods
 from tformer_cli.model.config import ModelConfig
@@ -43,6 +40,9 @@ from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.methods import POOLINGS, POSITIONS, PositionRow, load_method
 from tformer_cli.model.positions import SinusoidalPositions
 from tformer_cli.model.weight_shapes import is_fixed, parameter_count, parameter_shapes
+from tformer_cli.plugins.instruments.ablation import prune_heads
+from tformer_cli.plugins.instruments.views.positions import facts_of, read_positions
+from tformer_cli.plugins.instruments.walkthrough.walkthrough import walk_through
 from tformer_cli.search.pooled import pool_states
 from tformer_cli.settings import types_of
 

@@ -13,9 +13,9 @@ from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train import run_training
 from tformer_cli.corpora.ratings import FAMOUS as RATED
 from tformer_cli.corpora.ratings import write_ratings
-from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.plugins.instruments.jobs.ablate import inspect_ablate
 from tformer_cli.quickstart import (
     FAMOUS,
     N_LABELED,

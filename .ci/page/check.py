@@ -13,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tformer_cli.inspect.frame import SCRIPTS
-from tformer_cli.serve.page_files import PARTS, exports_of
+from tformer_cli.plugins.serve.page_files import PARTS, exports_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-STATIC, LIVE = ROOT / "tformer_cli/inspect/page", ROOT / "tformer_cli/serve/page"
+STATIC, LIVE = ROOT / "tformer_cli/inspect/page", ROOT / "tformer_cli/plugins/serve/page"
 AT = re.compile(r"(\w+\.js)\((\d+),")
 
 

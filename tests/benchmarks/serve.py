@@ -130,7 +130,7 @@ def serve(name, options):
 
 
 def schedule_lines(options, cache_bytes=0):
-    from tformer_cli.serve.models import Service
+    from tformer_cli.plugins.serve.models import Service
 
     service = Service({"m": options.model}, cache_bytes=cache_bytes)
     service.preload()

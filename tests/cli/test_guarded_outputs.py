@@ -20,12 +20,12 @@ from tests.foreign.spm import spm
 from tests.foreign.t5.test_importing import random_t5
 from tests.foreign.t5.test_importing import write as t5
 from tests.foreign.test_bert import write_pipeline
-from tests.foreign.test_fairseq import fairseq_model
 from tests.foreign.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
 from tests.foreign.test_llama import PIECES, random_llama, write_file
-from tests.foreign.test_mingpt import write_run
-from tests.foreign.test_opennmt import eole_model, opennmt_model
 from tests.foreign.test_vit import SHAPE, as_timm, save_model, vit_for_timm
+from tests.plugins.legacy.test_fairseq import fairseq_model
+from tests.plugins.legacy.test_mingpt import write_run
+from tests.plugins.legacy.test_opennmt import eole_model, opennmt_model
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError

@@ -42,16 +42,29 @@ from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import ROLES
 from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
-from tformer_cli.inspect.jobs.decision import inspect_decision
-from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.layers import inspect_layers
 from tformer_cli.inspect.jobs.reader import CorpusInspector
 from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.lens import FittedLayer
-from tformer_cli.inspect.probes import LayerProbe, ProbeResult
 from tformer_cli.inspect.record import ModelSummary
-from tformer_cli.inspect.views.ablation import (
+from tformer_cli.inspect.views.corpus import (
+    AlignmentScore,
+    AlignmentScores,
+    AlignmentView,
+    CorpusRecord,
+    CorpusView,
+    RepeatsView,
+)
+from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
+from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.metrics.alignment_error import AlignmentCounts
+from tformer_cli.metrics.significance import PairedDifference
+from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
+from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
+from tformer_cli.plugins.instruments.jobs.layers import inspect_layers
+from tformer_cli.plugins.instruments.lens import FittedLayer
+from tformer_cli.plugins.instruments.probes import LayerProbe, ProbeResult
+from tformer_cli.plugins.instruments.views.ablation import (
     Ablation,
     AblationSettings,
     ChangesView,
@@ -62,7 +75,7 @@ from tformer_cli.inspect.views.ablation import (
     TextAblationView,
     WithoutHeads,
 )
-from tformer_cli.inspect.views.circuit import (
+from tformer_cli.plugins.instruments.views.circuit import (
     CircuitHead,
     CircuitOptions,
     CircuitsRecord,
@@ -72,29 +85,16 @@ from tformer_cli.inspect.views.circuit import (
     Share,
     Verdict,
 )
-from tformer_cli.inspect.views.corpus import (
-    AlignmentScore,
-    AlignmentScores,
-    AlignmentView,
-    CorpusRecord,
-    CorpusView,
-    RepeatsView,
-)
-from tformer_cli.inspect.views.decision import DecisionOptions, DecisionView
-from tformer_cli.inspect.views.diff import DiffView
-from tformer_cli.inspect.views.flow import FlowOptions, FlowView
-from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
-from tformer_cli.inspect.views.image import ImageRecord, ImageView, Looked
-from tformer_cli.inspect.views.layers import LayersView, TunedView
-from tformer_cli.inspect.views.logits import LogitsView
-from tformer_cli.inspect.views.positions import PositionsView
-from tformer_cli.inspect.views.probe import ProbeReport, ProbeView
-from tformer_cli.inspect.views.step import StepView
-from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
-from tformer_cli.inspect.walkthrough.step import make_quiz
-from tformer_cli.kinds.opening import open_model
-from tformer_cli.metrics.alignment_error import AlignmentCounts
-from tformer_cli.metrics.significance import PairedDifference
+from tformer_cli.plugins.instruments.views.decision import DecisionOptions, DecisionView
+from tformer_cli.plugins.instruments.views.diff import DiffView
+from tformer_cli.plugins.instruments.views.flow import FlowOptions, FlowView
+from tformer_cli.plugins.instruments.views.image import ImageRecord, ImageView, Looked
+from tformer_cli.plugins.instruments.views.layers import LayersView, TunedView
+from tformer_cli.plugins.instruments.views.logits import LogitsView
+from tformer_cli.plugins.instruments.views.positions import PositionsView
+from tformer_cli.plugins.instruments.views.probe import ProbeReport, ProbeView
+from tformer_cli.plugins.instruments.views.step import StepView
+from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
 from tformer_cli.quality.check_data import check_data, report_document
 from tformer_cli.quality.given import given_data
 from tformer_cli.show.chart import show_chart

@@ -7,7 +7,7 @@ import pytest
 
 from tests.foreign import encoders
 from tests.foreign.spm import MERGES
-from tests.foreign.test_fairseq import fairseq_model
+from tests.plugins.legacy.test_fairseq import fairseq_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.foreign.keys import read_json_file, read_lines

@@ -16,21 +16,13 @@ pytest.importorskip("transformers")
 from safetensors.torch import load_file, save_file
 from transformers import T5Tokenizer, ViTConfig, ViTImageProcessorPil, ViTModel
 
-from tests.foreign import (
-    encoders,
-    test_fairseq,
-    test_gpt2,
-    test_llama,
-    test_mingpt,
-    test_opennmt,
-    test_qwen2,
-    test_vit,
-)
+from tests.foreign import encoders, test_gpt2, test_llama, test_qwen2, test_vit
 from tests.foreign.hugging_face import test_importing as translators
 from tests.foreign.spm import PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as test_t5
 from tests.foreign.test_bert import write_pipeline
 from tests.foreign.test_odd_models import edit
+from tests.plugins.legacy import test_fairseq, test_mingpt, test_opennmt
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
 

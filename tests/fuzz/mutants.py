@@ -5,9 +5,8 @@ import shutil
 
 import torch
 
-from tests.foreign import encoders, test_fairseq, test_gpt2, test_llama, test_mingpt
+from tests.foreign import encoders, test_gpt2, test_llama
 from tests.foreign import test_library_tokenizers as library
-from tests.foreign import test_opennmt as opennmt
 from tests.foreign.ctranslate2 import test_importing as ctranslate2
 from tests.foreign.hugging_face import test_importing as hugging_face
 from tests.foreign.marian import test_importing as marian
@@ -15,6 +14,8 @@ from tests.foreign.own import own_model
 from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as t5
 from tests.models import tokenizer_of
+from tests.plugins.legacy import test_fairseq, test_mingpt
+from tests.plugins.legacy import test_opennmt as opennmt
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.foreign.export import export_hugging_face
 

@@ -60,7 +60,7 @@ def drawn_images(path, name):
     """A model of images, and its directory; what is 0 or 1 at first is as random as the rest."""
     from safetensors.torch import save_file
 
-    from tests.inspect.views.test_image import directory
+    from tests.plugins.instruments.views.test_image import directory
 
     path, model = directory(path, **POOLINGS[name])
     with torch.no_grad():

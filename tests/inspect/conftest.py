@@ -7,17 +7,17 @@ import torch
 from tests.inspect.cases import case  # noqa: F401 - a fixture
 from tformer_cli.heads.gates import heads_off
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
-from tformer_cli.inspect.ablation import (
-    losses_along,
-    losses_and_hits,
-    losses_without_each,
-    sentence_losses,
-)
 from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.ablation import (
+    losses_along,
+    losses_and_hits,
+    losses_without_each,
+    sentence_losses,
+)
 
 LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
 

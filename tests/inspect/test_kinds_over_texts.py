@@ -10,22 +10,22 @@ from safetensors.numpy import load_file
 
 from tests.commands import output_of, records_of, refused
 from tests.inspect.cases import ONE_A_KIND, of, save_model, stored_model
-from tests.inspect.views.test_image import directory
 from tests.models import LINES
+from tests.plugins.instruments.views.test_image import directory
 from tformer_cli.evaluate.evaluate import evaluate_masked, evaluate_texts
-from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
 from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.views.ablation import AblationSettings
 from tformer_cli.inspect.views.timeline import heads_over_time
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
+from tformer_cli.plugins.instruments.jobs.ablate import inspect_ablate
+from tformer_cli.plugins.instruments.views.ablation import AblationSettings
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.train_tokenizer import train_tokenizer
@@ -224,7 +224,11 @@ def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
     [
         ("language_model", ["--reference"], "--reference: a language model predicts its own text"),
         ("language_model", ["--scores", "2"], "--scores: only for translation models; omit it"),
-        ("language_model", ["--keep", "2", "--write-pruned"], "--write-pruned: only for translation models"),
+        (
+            "language_model",
+            ["--keep", "2", "--write-pruned"],
+            "--write-pruned: only for translation models",
+        ),
         ("masked", ["--reference"], "--reference: a masked language model predicts its own text"),
         ("classifier", [], "--reference: is missing; name the file with the correct labels"),
         ("classifier", ["--reference", "--reference"], "--reference: a text has one correct label"),

@@ -14,14 +14,14 @@ from tests.inspect.cases import of
 from tests.inspect.conftest import check_losses
 from tests.models import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.inspect.ablation import (
-    batch_of_gaps,
-)
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.instruments.ablation import (
+    batch_of_gaps,
+)
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
 
 TEXT = "the [MASK] was not too [MASK]."
 

@@ -16,11 +16,11 @@ from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect import views
 from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
 from tformer_cli.inspect.data import json_line, pack_for_page, round6, to_json
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView
 from tformer_cli.inspect.views.heads import VIEW
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.settings import Option
 from tformer_cli.show.document import text
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from tformer_cli.inspect.frame import report_texts
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import SAMPLE, report_data
 from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.quickstart import FAMOUS
 
 N_VECTORS = 16

@@ -16,14 +16,14 @@ import torch
 
 import tformer_cli
 from tests.commands import record_of, records_of, run
-from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
-from tformer_cli.bulk.shards import Fields, Task
-from tformer_cli.bulk.translate_shard import opening
 from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import is_cpu, may_have_gpu
+from tformer_cli.plugins.corpora_tools.bulk.plan import GivenCorpus, plan_corpus
+from tformer_cli.plugins.corpora_tools.bulk.shards import Fields, Task
+from tformer_cli.plugins.corpora_tools.bulk.translate_shard import opening
 from tformer_cli.runtime import default_threads
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.scoring import score_pairs
@@ -115,7 +115,7 @@ def test_a_line_loads_only_modules_that_it_needs(model):
 
 WORKER = """
 import json, sys
-from tformer_cli.bulk import translate_shard
+from tformer_cli.plugins.corpora_tools.bulk import translate_shard
 
 answer, task = translate_shard._translate, json.loads(sys.argv[2])
 print(answer(sys.argv[1], translate_shard.Task.from_json(task), lambda _: None)["counts"]["lines"])

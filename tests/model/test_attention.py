@@ -9,7 +9,6 @@ from torch.nn import functional
 from tests.model.conftest import small_config, small_model
 from tests.oracles.plain_attention import plain_context, plain_weights
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.model.attention import (
     MultiHeadAttention,
     attention_weights,
@@ -19,6 +18,7 @@ from tformer_cli.model.attention import (
 )
 from tformer_cli.model.operations import IdentityProjection
 from tformer_cli.model.positions import RotaryPositions
+from tformer_cli.plugins.instruments.ablation import prune_heads
 
 
 def heads(*shape, seed=0):

@@ -7,18 +7,18 @@ computes models by itself refuses it.
 import pytest
 import torch
 
-from tests.inspect.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.model.conftest import small_model
+from tests.plugins.instruments.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
-from tformer_cli.inspect.views.positions import VIEW, read_positions
-from tformer_cli.inspect.walkthrough.walkthrough import walk_through
 from tformer_cli.model.methods import POSITIONS, SIMILARITIES, PositionRow, SimilarityRow
 from tformer_cli.model.positions import Positions
 from tformer_cli.model.similarity import Similarity
+from tformer_cli.plugins.instruments.ablation import prune_heads
+from tformer_cli.plugins.instruments.views.positions import VIEW, read_positions
+from tformer_cli.plugins.instruments.walkthrough.walkthrough import walk_through
 from tformer_cli.search.config import DecodingConfig
 
 

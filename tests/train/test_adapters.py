@@ -19,11 +19,11 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.fast.native.training import use_native_operations
-from tformer_cli.inspect.jobs.diff import open_model_or_checkpoint
 from tformer_cli.model.adapter_config import AdapterConfig, adaptable_parts, adapted_parts
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.jobs.diff import open_model_or_checkpoint
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train.data import validation_pairs
 from tformer_cli.train.train import prepare, train

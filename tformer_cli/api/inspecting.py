@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.pages import Report
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import SentenceView, View
-    from tformer_cli.inspect.views.flow import FlowRecord
-    from tformer_cli.inspect.views.logits import LogitsRecord
     from tformer_cli.inspect.weighting.weighting import WeightingName
     from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.plugins.instruments.views.flow import FlowRecord
+    from tformer_cli.plugins.instruments.views.logits import LogitsRecord
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.translator import Translator
 

@@ -85,17 +85,29 @@ _SUMMARIES = {
         "inspect-probe": "Show what each layer knows about words, with linear probes.",
     },
 }
-# Inspections that share a module, and those that are a view.
-_SENTENCES, _VIEWS = ("report", "step", "diff"), ("positions", "logits", "image", "flow")
-# Places of commands that do not have their name.
+_CORPORA, _INSTRUMENTS = "plugins.corpora_tools.commands", "plugins.instruments"
+# Places of commands that are not in the file of their name in `cli`.
 _PLACES = {
     "recipes": "cli.commands.guide:recipes_app",
     "help": "cli.commands.guide:help_command",
-    "data": "cli.commands.data:data_app",
     "tokenize": "cli.commands.tokenize:tokenize_app",
     "import": "cli.commands.import_model:import_model",
-    **{f"inspect-{name}": f"cli.inspect.inspect_sentences:inspect_{name}" for name in _SENTENCES},
-    **{f"inspect-{name}": f"inspect.views.{name}:VIEW" for name in _VIEWS},
+    "serve": "plugins.serve.commands.serve:serve",
+    "data": f"{_CORPORA}.data:data_app",
+    "distill": f"{_CORPORA}.distill:distill",
+    "translate-corpus": f"{_CORPORA}.translate_corpus:translate_corpus",
+    **{
+        f"inspect-{name}": f"{_INSTRUMENTS}.commands.inspect_{name}:inspect_{name}"
+        for name in ("ablate", "circuit", "decision", "layers", "probe")
+    },
+    **{
+        f"inspect-{name}": f"{_INSTRUMENTS}.commands.inspect_sentences:inspect_{name}"
+        for name in ("report", "step", "diff")
+    },
+    **{
+        f"inspect-{name}": f"{_INSTRUMENTS}.views.{name}:VIEW"
+        for name in ("positions", "logits", "image", "flow")
+    },
 }
 
 

@@ -54,7 +54,7 @@ _LABEL = re.compile(
 )
 
 
-_IN = "tformer_cli.documents.formats."
+_IN = "tformer_cli.plugins.documents."
 _TABLE = ("column", "no_header")
 _ROWS = (
     Format("html", (".html", ".htm", ".xhtml"), f"{_IN}html:read", content="HTML"),

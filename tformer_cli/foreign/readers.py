@@ -27,5 +27,8 @@ READERS: Socket[ModelReader] = Socket(
     "readers",
     ModelReader,
     # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"
-    {name: f"tformer_cli.foreign.{name}:READER" for name in ("opennmt", "nanogpt", "fairseq")},
+    {
+        name: f"tformer_cli.plugins.legacy.{name}:READER"
+        for name in ("opennmt", "nanogpt", "fairseq")
+    },
 )

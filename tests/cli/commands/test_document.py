@@ -7,8 +7,8 @@ import zipfile
 import pytest
 
 from tests.commands import run
-from tests.documents.test_xlsx import workbook
 from tests.models import LINES
+from tests.plugins.documents.test_xlsx import workbook
 from tformer_cli.documents.known_formats import REFUSED, REFUSED_TEXTS
 
 PAGE = f"<html lang=en><p>{LINES[0]} <b>{LINES[1]}</b></p><p>{{x}}</p><!-- {LINES[0]} --></html>\n"

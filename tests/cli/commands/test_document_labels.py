@@ -7,10 +7,10 @@ import pytest
 
 from tests.commands import run
 from tests.documents.making import member, read, translate
-from tests.documents.test_office import docx, p
-from tests.documents.test_office import run as run_of
-from tests.documents.test_po import TEMPLATE, check
 from tests.models import LINES
+from tests.plugins.documents.test_office import docx, p
+from tests.plugins.documents.test_office import run as run_of
+from tests.plugins.documents.test_po import TEMPLATE, check
 from tformer_cli.text.language_codes import is_same_language, label_of
 
 TEXT = LINES[0]

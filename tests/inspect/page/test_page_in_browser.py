@@ -14,27 +14,27 @@ import torch
 
 from tests.chromium import CONTRAST, violations
 from tests.inspect.cases import pixels_of
-from tests.inspect.views.test_image import directory
 from tests.models import LINES
+from tests.plugins.instruments.views.test_image import directory
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import METRICS
-from tformer_cli.inspect.jobs.decision import inspect_decision
-from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_html, render_report, render_view, sample_page
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import VIEWS
-from tformer_cli.inspect.views.decision import VIEW as DECISION_VIEW
-from tformer_cli.inspect.views.decision import DecisionOptions
-from tformer_cli.inspect.views.diff import DiffOptions
-from tformer_cli.inspect.views.positions import PositionsOptions
 from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspect.walkthrough.step import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
+from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
+from tformer_cli.plugins.instruments.views.decision import VIEW as DECISION_VIEW
+from tformer_cli.plugins.instruments.views.decision import DecisionOptions
+from tformer_cli.plugins.instruments.views.diff import DiffOptions
+from tformer_cli.plugins.instruments.views.positions import PositionsOptions
+from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import TokenizerSide

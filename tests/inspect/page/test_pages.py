@@ -22,7 +22,6 @@ from tformer_cli.inspect.alignment import SpelledWords
 from tformer_cli.inspect.capture.live import SearchNode, SearchTree
 from tformer_cli.inspect.capture.maps import AttentionMaps, HeadVectors
 from tformer_cli.inspect.frame import DATA_SLOT, SCRIPTS, empty_page, fill_page, report_texts
-from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import (
     LARGEST_MAPS,
     SAMPLE,
@@ -34,9 +33,10 @@ from tformer_cli.inspect.pages import (
 )
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.view import ReportOptions
-from tformer_cli.inspect.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
+from tformer_cli.plugins.instruments.views.step import COMPONENTS
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -397,7 +397,7 @@ def test_without_ablation_its_tab_has_no_data(model):
 def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
     from tformer_cli.artifacts.model_directory import load_model_directory
     from tformer_cli.heads.gates import heads_off
-    from tformer_cli.inspect.views.logits import layer_logits
+    from tformer_cli.plugins.instruments.views.logits import layer_logits
     from tformer_cli.runtime import resolve_device
 
     transformer = load_model_directory(model, resolve_device("cpu")).model

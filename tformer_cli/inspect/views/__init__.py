@@ -5,16 +5,17 @@ from typing import Any
 from tformer_cli.inspect.view import View
 from tformer_cli.sockets import Socket
 
-REPORT = "tformer_cli.inspect.jobs.report:inspect_report"
+REPORT = "tformer_cli.plugins.instruments.jobs.report:inspect_report"
 """Reads a few sentences by all views."""
+_CORE = "corpus", "heads", "timeline"
+_INSTRUMENTS = (
+    *("ablation", "circuit", "decision", "diff", "flow", "image", "layers", "logits"),
+    *("positions", "probe", "step"),
+)
+_FOLDERS = {
+    **dict.fromkeys(_CORE, "tformer_cli.inspect.views"),
+    **dict.fromkeys(_INSTRUMENTS, "tformer_cli.plugins.instruments.views"),
+}
 VIEWS: Socket[View[Any]] = Socket(
-    "views",
-    View,
-    {
-        name: f"tformer_cli.inspect.views.{name}:VIEW"
-        for name in (
-            *("ablation", "circuit", "corpus", "decision", "diff", "flow", "heads", "image"),
-            *("layers", "logits", "positions", "probe", "step", "timeline"),
-        )
-    },
+    "views", View, {name: f"{_FOLDERS[name]}.{name}:VIEW" for name in sorted(_FOLDERS)}
 )

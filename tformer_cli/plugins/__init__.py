@@ -1,0 +1,1 @@
+"""Parts that stand on the core: each a folder with its commands; no plugin imports another."""

@@ -1,0 +1,1 @@
+"""Tools for whole corpora: checking, cleaning, translating in shards, distilling."""

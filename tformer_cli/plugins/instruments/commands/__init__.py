@@ -1,0 +1,1 @@
+"""Commands of the instruments; views have theirs by their row."""

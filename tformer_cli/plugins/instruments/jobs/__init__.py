@@ -1,0 +1,1 @@
+"""Jobs of the instruments: an opened model and lines in, records out."""

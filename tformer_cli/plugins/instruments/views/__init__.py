@@ -1,0 +1,1 @@
+"""Views of the instruments; see `inspect.view`."""

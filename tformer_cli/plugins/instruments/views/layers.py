@@ -1,0 +1,224 @@
+"""Knowledge of each encoder layer: translations by a decoder that reads it (DecoderLens)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.artifacts.config_file import TRANSLATORS
+from tformer_cli.inspect.data import to_json
+from tformer_cli.inspect.view import NoOptions, Untuned, View, describe
+from tformer_cli.plugins.instruments.views.logits import PositionLogits, lens_table, unread_layers
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, Texts, plain_text, text
+from tformer_cli.show.palette import hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    draw_labels,
+    draw_map,
+    draw_text,
+    new_svg,
+    room_of_labels,
+    svg_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.plugins.instruments.lens import FittedLayer, Lens
+
+SCHEMA = "tformer.layers/1"
+TITLE = "what the decoder writes from each encoder layer"
+MOST_LINES = 5000
+"""Lines that maps are fitted to: ids of all are held in memory, and 500 already give good maps."""
+CELL, FONT = 20.0, 12.0  # Pixels of a map's cells and labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerReading:
+    """One encoder layer, read by the decoder in place of the last."""
+
+    layer: int
+    text: str  # The translation that is searched from it
+    chrf: float  # Its chrF with the target
+    agreement: float  # Share of the target's positions that it predicts as the model does
+    log_probability: float  # Mean of the target's tokens
+    rank: float  # Their mean place by probability, from 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersRecord:
+    """A sentence and its target as each encoder layer has them."""
+
+    sentence: HeadsRecord
+    lens: Lens
+    has_norm: (
+        bool  # True if the lens normalizes its input, as the encoder normalizes its last states
+    )
+    layers: tuple[LayerReading, ...] = ()  # None of a blank line
+    positions: tuple[
+        PositionLogits, ...
+    ] = ()  # Positions of the target; `lens` has the encoder's layers
+
+    @property
+    def maps(self) -> object:
+        """Its attention maps: None of a blank line, which has no figure."""
+        return self.sentence.maps
+
+    @property
+    def how(self) -> str:
+        """Describes how a layer is read."""
+        norm = ", then by the encoder's final norm" if self.has_norm else ""
+        return ("by a fitted map" if self.lens.maps else "as it is") + norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersOptions:
+    """Settings of the view."""
+
+    untuned: Untuned = False
+
+
+def _summary(record: LayersRecord) -> Table:
+    rows: list[Row] = []
+    for layer in record.layers:
+        held_out = record.lens.agreement.get(f"enc.{layer.layer}")
+        rows.append(
+            [
+                f"layer {layer.layer}",
+                f"{100 * layer.agreement:.0f} %",
+                "-" if held_out is None else f"{100 * held_out:.0f} %",
+                *(f"{layer.chrf:.1f}", f"{layer.log_probability:.2f}", f"{layer.rank:,.1f}"),
+            ]
+        )
+    head = ("layer", "agreement", "held out", "chrF", "log p", "rank")
+    return Table(head=head, rows=rows)
+
+
+LEGEND = (
+    "agreement: share of tokens predicted as by the last layer, here and in held-out text; chrF "
+    "with the translation below; log p, rank: means of its tokens"
+)
+
+
+class LayersView(View[LayersRecord]):
+    """Shows how a decoder reads each encoder layer."""
+
+    name = "layers"
+    title = "Encoder layers read by the decoder"
+    Options = LayersOptions
+    tasks = TRANSLATORS
+    formats = ("text", "jsonl", "html", "svg", "png")
+
+    def json(self, record: LayersRecord) -> dict[str, Any]:
+        described = describe(record.sentence)
+        positions = [
+            to_json(position, "position *chosen log_probability rank layers=lens")
+            for position in record.positions
+        ]
+        return {
+            **{name: described[name] for name in ("index", "model", "source", "target")},
+            "schema": SCHEMA,
+            "conventions": f"The decoder reads each encoder layer {record.how}; agreement is with "
+            "the most probable tokens of the model; log_probability is natural, a mean over the "
+            "target's tokens; ranks count from 1, layers from 0.",
+            "lens": "tuned" if record.lens.maps else "untuned",
+            "held_out": dict(record.lens.agreement),
+            "layers": to_json(record, "layers")["layers"],
+            "positions": positions,
+        }
+
+    def blocks(self, record: LayersRecord, options: object, room: Room) -> Iterator[Block]:
+        texts = [(f"layer {layer.layer}", layer.text) for layer in record.layers[:-1]]
+        yield Texts([*record.sentence.texts, *texts])
+        if not record.layers:
+            return
+        yield BLANK
+        yield text((TITLE, "bold"), f", {record.how}")
+        yield _summary(record)
+        yield text(LEGEND, style="dim")
+        yield BLANK
+        yield lens_table(record.sentence, record.positions, room)
+        yield text(
+            "number: the probability of that token; bold: the token of the translation; settled: "
+            "the layer from which on it stays the most probable one",
+            style="dim",
+        )
+        yield from unread_layers("enc", record.positions, record.lens)
+
+    def page(self, records: Sequence[LayersRecord], options: object) -> str:
+        from tformer_cli.show.document import Document, Section, Sentence, Sentences
+        from tformer_cli.show.html import render_html
+
+        sections = []
+        wide = Room(width=1000)  # A page scrolls, so that all layers stand side by side
+        for record in records:
+            if not record.layers:
+                continue
+            texts = [(f"layer {layer.layer}", layer.text) for layer in record.layers[:-1]]
+            shown = Sentence(heading="", texts=(*record.sentence.texts, *texts))
+            unread = unread_layers("enc", record.positions, record.lens)
+            says = "".join(f" {plain_text(warning)}." for warning in unread)
+            sections.append(
+                Section(
+                    title=record.sentence.source,
+                    summary=f"Read {record.how}.{says}",
+                    tables=(
+                        _summary(record),
+                        lens_table(record.sentence, record.positions, wide),
+                    ),
+                    sentences=(Sentences(heading=TITLE.capitalize(), sentences=(shown,)),),
+                    legend=LEGEND,
+                )
+            )
+        return render_html(Document(title=self.title, sections=sections))
+
+    def figure(self, record: LayersRecord) -> str:
+        title = f"Probability of each token, {TITLE}, {record.how}"
+        tokens = [position.chosen.piece for position in record.positions]
+        labels = tokens, [f"layer {layer.layer}" for layer in record.layers]
+        beside, above = room_of_labels(labels, FONT)
+        root, corner = new_svg(title), (MARGIN + beside, MARGIN + 22 + above)
+        draw_text(root, title, MARGIN, MARGIN, 13.0, weight="600")
+        values = [[reading.probability for reading in place.lens] for place in record.positions]
+        draw_labels(root, labels, corner, CELL, FONT)
+        draw_map(root, values, partial(hex_color, "cross"), corner, (CELL, CELL))
+        width = max(corner[0] + CELL * len(record.layers), MARGIN + 7 * len(title))
+        return svg_text(root, width + MARGIN, corner[1] + CELL * len(tokens) + MARGIN)
+
+
+VIEW = LayersView()
+
+
+class TunedView(View["Sequence[FittedLayer]"]):
+    """Shows how well fitted maps read each layer."""
+
+    name = "tuned"
+    title = "Maps of layers"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: Sequence[FittedLayer], options: NoOptions) -> Iterator[dict[str, Any]]:
+        names = "id=name untuned tuned explained"
+        return ({"schema": "tformer.lens/1", **to_json(fit, names)} for fit in record)
+
+    def blocks(
+        self, record: Sequence[FittedLayer], options: NoOptions, room: Room
+    ) -> Iterator[Block]:
+        rows: list[Row] = [
+            [fit.name, f"{100 * fit.untuned:.1f} %", f"{100 * fit.tuned:.1f} %", _share(fit)]
+            for fit in record
+        ]
+        yield Table(head=("layer", "untuned", "tuned", "explained"), rows=rows)
+        yield text(
+            "held-out tokens that the layer predicts as the model does, without and with its map; "
+            "explained: share of the variance of the last layer's states",
+            style="dim",
+        )
+
+
+def _share(fit: FittedLayer) -> Text:
+    return text(f"{fit.explained:.3f}")
+
+
+TUNED_VIEW = TunedView()
