@@ -37,12 +37,25 @@ N_SPECIAL = len(SPECIAL_PIECES)
 _ALPHABET = frozenset(BYTE_CHARACTERS)
 
 
+@contextmanager
+def _no_panic() -> Iterator[None]:
+    """Converts a panic of the library, such as endless backtracking, to an error."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"the model's tokenizer cannot tokenize a text ({reason})") from None
+
+
 class ForeignPieceTokenizer(OneSidedTokenizer):
     """A tokenizer of pieces; each kind has its rules."""
 
     model_kind: ClassVar[str]
     all_pieces: tuple[str, ...]
     _tokenizer: HuggingFaceTokenizer
+    _has_byte_pieces = False  # characters of pieces stand for bytes
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> Self:
@@ -87,6 +100,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
             f"{words[0]}; omit them"
         )
 
+    @_no_panic()
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [without_surrogates(text) for text in texts]
         encodings = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
@@ -96,6 +110,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
         """Returns the ids here of the library's, which may be others."""
         return ids
 
+    @_no_panic()
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         clean = [without_surrogates(text) for text in texts]
         encodings = self._tokenizer.encode_batch(clean, add_special_tokens=False)
@@ -108,6 +123,13 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
             else ([], [])
             for encoding in encodings
         ]
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        if not self._has_byte_pieces:
+            return list(self.all_pieces)
+        rest = zip(self.all_pieces, self.piece_bytes, strict=True)
+        return [label_of(text) if text else piece for piece, text in rest]
 
 
 def is_vocabulary(pieces: Sequence[str], mask: str, needed: Collection[str] = ()) -> bool:
@@ -132,6 +154,7 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
     """The tokenizer of a foreign language model or encoder."""
 
     algorithm = "bytes"
+    _has_byte_pieces = True
     model_kind: ClassVar[str] = "language model"
     merges: tuple[tuple[str, str], ...]  # pairs of pieces that are merged, the earlier the better
     words: str  # whose pattern cuts texts into words: "gpt2" or "qwen2"
@@ -195,11 +218,6 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
             pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
         return pieces
 
-    @cached_property
-    def _labels(self) -> list[str]:
-        rest = zip(self.all_pieces[N_SPECIAL:], self.piece_bytes[N_SPECIAL:], strict=True)
-        return [*SPECIAL_PIECES, *(label_of(text) if text else piece for piece, text in rest)]
-
 
 _UNUSED_SECTIONS = ("post_processor", "truncation", "padding")
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # of BPE on characters that falls back to bytes
@@ -231,6 +249,7 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         if not is_vocabulary(pieces, "") or len(foreign) != len(pieces) or missing:
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
         self.content, self.foreign, self.all_pieces = content, tuple(foreign), tuple(pieces)
+        self._has_byte_pieces = '"ByteLevel"' in json.dumps(content.get("decoder"))
         self._tokenizer = tokenizer
 
     @classmethod
@@ -241,14 +260,6 @@ class LibraryTokenizer(ForeignPieceTokenizer):
 
     def _entries(self) -> dict[str, Any]:
         return {"ids": self.foreign, "pieces": self.all_pieces, "tokenizer": self.content}
-
-    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        with _no_panic():
-            return super().encode_phrases(texts)
-
-    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        with _no_panic():
-            return super().encode_with_spans(texts)
 
     def _ours(self, ids: list[int]) -> list[int]:
         return [self._places[number] for number in ids]
@@ -265,7 +276,6 @@ class LibraryTokenizer(ForeignPieceTokenizer):
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; rows without a piece, and special tokens, have no text."""
         added = self._tokenizer.get_added_tokens_decoder()
-        is_bytes = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
         pieces = [b""] * N_SPECIAL
         for number in self.foreign[N_SPECIAL:]:
             piece = self._tokenizer.id_to_token(number) if number >= 0 else None
@@ -273,34 +283,13 @@ class LibraryTokenizer(ForeignPieceTokenizer):
                 pieces.append(b"")
             elif number in added:
                 pieces.append(piece.encode())
-            elif is_bytes:
+            elif self._has_byte_pieces:
                 pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
             elif byte := _BYTE_PIECE.fullmatch(piece):
                 pieces.append(bytes.fromhex(byte[1]))
             else:
                 pieces.append(piece.replace(_SPACE, " ").encode())
         return pieces
-
-    @cached_property
-    def _labels(self) -> list[str]:
-        rest = zip(self.all_pieces[N_SPECIAL:], self.piece_bytes[N_SPECIAL:], strict=True)
-        is_text = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
-        return [
-            *SPECIAL_PIECES,
-            *(label_of(text) if text and is_text else piece for piece, text in rest),
-        ]
-
-
-@contextmanager
-def _no_panic() -> Iterator[None]:
-    """Converts a panic of the library, such as endless backtracking, to an error."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"the model's tokenizer cannot tokenize a text ({reason})") from None
 
 
 # BERT's names for padding, the unknown word, and the tokens before and after a text

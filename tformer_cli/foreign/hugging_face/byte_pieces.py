@@ -90,11 +90,7 @@ class ByteVocabulary:
         return {"target_bos": False, "target_eos": self.end is not None}
 
     def rows(self, size: int, where: str) -> VocabularyOrder:
-        names = names_of_rows(self.pieces, size, where)
-        rows = reorder_vocabulary(names, None, -1, self.end, self.end)
-        unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
-        ends = [] if self.end is not None else [3]
-        return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
+        return _order_rows(names_of_rows(self.pieces, size, where), -1, self.end, self.end)
 
     def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:
         if self.merges is not None:
@@ -104,6 +100,16 @@ class ByteVocabulary:
         blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
         blank.add_special_tokens(list(SPECIAL_PIECES))
         return parse_tokenizer(blank.to_str(), where)
+
+
+def _order_rows(
+    names: Sequence[str], unknown: int, start: int | None, end: int | None
+) -> VocabularyOrder:
+    """Orders the rows of a language model, which never writes those without a piece."""
+    rows = reorder_vocabulary(names, None, unknown, start, end)
+    unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
+    ends = [] if end is not None else [EOS_ID]
+    return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
 
 
 def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
@@ -247,10 +253,7 @@ class LibraryVocabulary:
         names = names_of_rows(self.pieces, size, where)
         start, end = self.ends
         unknown = self.pieces.get(str(self.content["model"].get("unk_token")), -1)
-        rows = reorder_vocabulary(names, None, unknown, end if start is None else start, end)
-        unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
-        ends = [] if end is not None else [EOS_ID]
-        return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
+        return _order_rows(names, unknown, end if start is None else start, end)
 
     def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:  # noqa: ARG002 - as others have it
         return LibraryTokenizer(self.content, rows.foreign, rows.pieces, str(self.files[0]))
