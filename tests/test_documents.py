@@ -628,7 +628,7 @@ def test_every_guide_is_listed():
         "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}
-    topics |= {"documents", "extending", "translating"}
+    topics |= {"architecture", "documents", "extending", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())
     for guide in GUIDES:
@@ -759,3 +759,16 @@ def test_every_shipped_recipe_is_named_and_nothing_else_is_a_recipe():
         assert f"`{name}`" in text
     assert (recipes_directory() / "README.md").is_file()
     assert "README" not in recipe_names()
+
+
+def test_what_the_architecture_names_is_there():
+    package, text = ROOT / "tformer_cli", (GUIDE / "architecture.md").read_text(encoding="utf-8")
+    for path, name in re.findall(r"`(\w[\w/]*\.py)`(?: `(\w+)`)?", text):
+        source = (package / path).read_text(encoding="utf-8")
+        assert not name or re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), (
+            path,
+            name,
+        )
+    folders = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    assert all((package / name).exists() or (package / f"{name}.py").exists()
+               for row in folders for name in re.findall(r"`(\w+)`", row))  # fmt: skip

@@ -114,6 +114,14 @@ def test_the_guide_shows_the_sample_package():
     assert len(examples) == 2
 
 
+def test_the_sample_package_has_rows_of_the_right_types(monkeypatch):
+    monkeypatch.syspath_prepend(SAMPLE)
+    for group, entries in tomllib.loads(PROJECT.read_text())["project"]["entry-points"].items():
+        (table,) = [table for table in TABLES if table.group == group]
+        for place in entries.values():
+            assert isinstance(sockets.load_place(place), table.row_type)
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """A fresh environment with the sample package, and what this one has."""

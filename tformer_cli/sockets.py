@@ -47,7 +47,7 @@ class Socket(Mapping[str, Row], Generic[Row]):
     def __init__(self, group: str, row_type: type[Row], shipped: Mapping[str, Row | str]) -> None:
         """Takes the rows that ship, or their places as `MODULE:NAME`, imported at first use."""
         self.group, self.shipped = PREFIX + group, shipped
-        self._type, self._loaded = row_type, dict[str, Row | None]()
+        self.row_type, self._loaded = row_type, dict[str, Row | None]()
 
     def __getitem__(self, name: str) -> Row:
         row = self._find(name)
@@ -103,8 +103,8 @@ class Socket(Mapping[str, Row], Generic[Row]):
     def _problem(self, entry: EntryPoint, row: object, others: Sequence[EntryPoint]) -> str:
         if others:
             return f"is named by {_package(others[0])}, too"
-        if not isinstance(row, self._type):
-            return f"is no {self._type.__name__}"
+        if not isinstance(row, self.row_type):
+            return f"is no {self.row_type.__name__}"
         name = getattr(row, "name", entry.name)
         return f"calls itself {name}" if name != entry.name else ""
 

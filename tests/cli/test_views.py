@@ -35,7 +35,6 @@ from tformer_cli.cli.commands.quickstart import (
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
-from tformer_cli.corpora.minimal_pairs import MinimalPair
 from tformer_cli.evaluate.benchmark import Setting, Speed
 from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
@@ -59,10 +58,12 @@ from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, Timelin
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
+from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
 from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
 from tformer_cli.plugins.instruments.jobs.layers import inspect_layers
 from tformer_cli.plugins.instruments.lens import FittedLayer
+from tformer_cli.plugins.instruments.minimal_pairs import MinimalPair
 from tformer_cli.plugins.instruments.probes import LayerProbe, ProbeResult
 from tformer_cli.plugins.instruments.views.ablation import (
     Ablation,
@@ -95,7 +96,6 @@ from tformer_cli.plugins.instruments.views.positions import PositionsView
 from tformer_cli.plugins.instruments.views.probe import ProbeReport, ProbeView
 from tformer_cli.plugins.instruments.views.step import StepView
 from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
-from tformer_cli.quality.check_data import check_data, report_document
 from tformer_cli.quality.given import given_data
 from tformer_cli.show.chart import show_chart
 from tformer_cli.show.curves import XName, make_chart, read_run

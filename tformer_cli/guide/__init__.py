@@ -20,8 +20,8 @@ FOLDER = Path(__file__).parent
 ORDER = (
     *("translating", "documents", "comparing", "serving", "formats", "training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
-    *("inspecting", "interpretability", "teaching", "performance", "python", "extending"),
-    "glossary",
+    *("inspecting", "interpretability", "teaching", "performance", "python"),
+    *("architecture", "extending", "glossary"),
 )
 # Topic besides the guides: a page.
 SAMPLE = "sample-report"

@@ -19,6 +19,7 @@ from tests.plugins.documents import (
     test_tables,
     test_xlsx,
 )
+from tformer_cli.documents.known_formats import FORMATS
 from tformer_cli.errors import TformerError
 
 WORD = test_office.WORD
@@ -120,6 +121,10 @@ def refusal_of(name, data):
     is_of_column = name in SETTINGS and message.startswith(("--column: ", "--key: "))
     assert is_of_column or message.startswith(f"a.{name}:")
     return message
+
+
+def test_every_format_is_damaged_here():
+    assert WHOLE.keys() == FORMATS.shipped.keys()
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -9,7 +9,6 @@ import torch
 from tests.commands import output_of, record_of, records_of, refused, run
 from tests.model.test_marian import pair  # noqa: F401 - the fixture
 from tests.zoo import ENGLISH
-from tformer_cli.artifacts.lens_file import StoredMaps, read_maps, store_maps
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect.capture.maps import ids_read
 from tformer_cli.inspect.jobs.reader import BUFFER_LINES, inspected_model, open_for_inspection
@@ -18,6 +17,7 @@ from tformer_cli.plugins.instruments import lens as lenses
 from tformer_cli.plugins.instruments.jobs import layers as job
 from tformer_cli.plugins.instruments.jobs.layers import LayerModel, inspect_layers
 from tformer_cli.plugins.instruments.lens import UNTUNED, Lens, fit_lens, read_layers, single
+from tformer_cli.plugins.instruments.lens_file import StoredMaps, read_maps, store_maps
 from tformer_cli.plugins.instruments.views.logits import layer_logits
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig

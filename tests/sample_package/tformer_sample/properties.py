@@ -13,14 +13,14 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     TextDocument,
-    decoded,
+    decode_file,
 )
 
 _PROPERTY = re.compile(r"(\s*[^#!\s=:][^\s=:]*\s*[=:]\s*)(.*?)(\s*)", re.DOTALL)
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     parts: list[str | Slot] = []
     for line in LINE.findall(text):
         key, value, end = match.groups() if (match := _PROPERTY.fullmatch(line)) else (line, "", "")

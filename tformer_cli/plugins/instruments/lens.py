@@ -24,11 +24,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.artifacts.config_file import LENS
-from tformer_cli.artifacts.lens_file import read_maps
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect.capture.observed import record_module, stacks_of
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.plugins.instruments.ablation import LARGEST_LOGITS, batch_of, to_device
+from tformer_cli.plugins.instruments.lens_file import read_maps
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tformer_cli.artifacts.lens_file import Maps
     from tformer_cli.heads.names import Inspected, Kind
     from tformer_cli.inspect.capture.maps import IdPair
     from tformer_cli.inspect.view import Subject
+    from tformer_cli.plugins.instruments.lens_file import Maps
 
 READS = 0.25
 """Least agreement with the model at which a lens reads a layer; below, its output is babble."""

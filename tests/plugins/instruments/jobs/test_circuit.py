@@ -12,7 +12,6 @@ import pytest
 from tests.commands import output_of, record_of, refused, run
 from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
 from tests.zoo import ENGLISH
-from tformer_cli.corpora.minimal_pairs import BUILT_IN, MinimalPair, check_name, read_pairs
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.plugins.instruments.jobs.circuit import (
@@ -22,6 +21,12 @@ from tformer_cli.plugins.instruments.jobs.circuit import (
     some_pairs,
 )
 from tformer_cli.plugins.instruments.jobs.decision import Decider
+from tformer_cli.plugins.instruments.minimal_pairs import (
+    BUILT_IN,
+    MinimalPair,
+    check_name,
+    read_pairs,
+)
 from tformer_cli.plugins.instruments.views.circuit import VIEW, CircuitOptions, CircuitsRecord
 from tformer_cli.show.document import Room, text
 from tformer_cli.text.tokenizer import read_tokenizer

@@ -81,7 +81,7 @@ def check(
         tformer data check my-recipe.toml --examples 20 -o report.html
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
-    from tformer_cli.quality.check_data import check_data, report_document
+    from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
     from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE, chosen_checks
 
     names = chosen_checks(checks, DEFAULT)

@@ -28,8 +28,8 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.corpora.minimal_pairs import MinimalPair
     from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.plugins.instruments.minimal_pairs import MinimalPair
 
 
 @takes_opening_options
@@ -97,7 +97,7 @@ def _find_pairs(
     pairs: str, counts: LineCounts, n_drawn: int, *, quiet: bool
 ) -> "str | list[MinimalPair]":
     """Reads the pairs of a file, or makes sure that there is such a kind."""
-    from tformer_cli.corpora.minimal_pairs import check_name, read_pairs
+    from tformer_cli.plugins.instruments.minimal_pairs import check_name, read_pairs
 
     # Not is_file: a pipe such as <(head pairs.tsv) is read, too
     if pairs != STANDARD_STREAM and (not Path(pairs).exists() or Path(pairs).is_dir()):

@@ -6,7 +6,6 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.corpora.grammar.choices import Choices
-from tformer_cli.corpora.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
 from tformer_cli.kinds.stored_model import Opened
@@ -17,6 +16,7 @@ from tformer_cli.plugins.instruments.decisions.circuits import (
 )
 from tformer_cli.plugins.instruments.decisions.decision import DecidedAlike
 from tformer_cli.plugins.instruments.jobs.decision import Decider
+from tformer_cli.plugins.instruments.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.plugins.instruments.views.circuit import (
     VIEW,
     CircuitHead,

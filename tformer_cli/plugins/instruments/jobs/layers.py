@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.config_file import CONFIG
-from tformer_cli.artifacts.lens_file import StoredMaps, store_maps
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.capture.maps import IdPair, longest_side
@@ -35,6 +34,7 @@ from tformer_cli.plugins.instruments.lens import (
     single,
     weights_hash,
 )
+from tformer_cli.plugins.instruments.lens_file import StoredMaps, store_maps
 from tformer_cli.plugins.instruments.views.layers import (
     MOST_LINES,
     VIEW,

@@ -14,9 +14,9 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.corpora.minimal_pairs import MinimalPair
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import ModelSummary
+    from tformer_cli.plugins.instruments.minimal_pairs import MinimalPair
 
 SCHEMA = "tformer.circuit/1"
 MEASURES = {

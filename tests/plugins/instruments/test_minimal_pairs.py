@@ -2,9 +2,9 @@
 
 import pytest
 
-from tformer_cli.corpora.minimal_pairs import PAIRS, minimal_pairs
 from tformer_cli.corpora.ratings import FAMOUS
 from tformer_cli.errors import DataError
+from tformer_cli.plugins.instruments.minimal_pairs import PAIRS, minimal_pairs
 from tformer_cli.quickstart import FAMOUS as FAMOUS_PAIR
 
 DECIDED = {
