@@ -8,8 +8,6 @@ from typing import Annotated, Unpack
 from tformer_cli.artifacts.config_file import check_model
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
-    SourceOption,
-    TextsArgument,
     emit_view,
     open_model,
     takes_opening_options,
@@ -26,6 +24,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
+from tformer_cli.inspect.view import SourceOption, TextsArgument
 from tformer_cli.plugins.instruments.views.decision import VIEW, DecisionOptions
 from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import is_blank

@@ -7,7 +7,6 @@ from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
     SentenceRequest,
-    TextsArgument,
     emit_view,
     takes_opening_options,
     view_format,
@@ -23,7 +22,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.view import WITH_OUTPUT, NoOptions
+from tformer_cli.inspect.view import WITH_OUTPUT, NoOptions, TextsArgument
 from tformer_cli.plugins.instruments.views.layers import MOST_LINES, TUNED_VIEW, VIEW, LayersOptions
 from tformer_cli.text.lines import LineCounts
 
