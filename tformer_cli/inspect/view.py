@@ -253,6 +253,9 @@ class Request(Protocol):
     """A program's request for a `CorpusView`: its models, its files and its display."""
 
     @property
+    def model(self) -> Path: ...
+
+    @property
     def seed(self) -> int: ...
 
     @property
