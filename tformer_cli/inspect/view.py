@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
     from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.translator import Translator
     from tformer_cli.show.document import Block, Room
     from tformer_cli.text.lines import LineCounts
 
@@ -104,6 +105,7 @@ class Subject:
     summary: ModelSummary  # Its name and size
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
+    translator: Translator | None = None  # Its search, for a view that translates again
     cached: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

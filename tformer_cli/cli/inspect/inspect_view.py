@@ -53,6 +53,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import (
     CorpusView,
     ModelView,
+    NoOptions,
     SentenceView,
     SourceOption,
     TextsArgument,
@@ -291,7 +292,8 @@ SEARCH_OPTIONS = (
 )
 
 
-def view_command(view: View[Any]) -> Callable[..., None]:
+def view_command(view: View[Any], instead: type = NoOptions) -> Callable[..., None]:
+    """Makes the command of a view; `instead`: the options of a job that takes the view's place."""
     format_kind = Annotated[str | None, view_format_option(view)]
     texts_kind = TextsArgument
     if DEFAULT_KIND not in view.tasks and any(TASKS[task].reads == "images" for task in view.tasks):
@@ -305,17 +307,20 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         *,
         sentences: GivenSentences,
         options: view.Options,  # type: ignore[name-defined]
+        job: instead,  # type: ignore[valid-type]
         output_format: format_kind = None,
         output: OutputOption = STANDARD_STREAM,
         quiet: QuietOption = False,
         **opening: Unpack[OpeningArguments],
     ) -> None:
         assert isinstance(view, SentenceView)  # noqa: S101
-        chosen = view_format(view, output_format, output)
         request = SentenceRequest(
             model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
         )
-        show_sentences(view, request, options, chosen)
+        if job != instead():
+            job.run(request, options, output_format)  # type: ignore[attr-defined]
+        else:
+            show_sentences(view, request, options, view_format(view, output_format, output))
 
     @takes_groups
     def of_model(
