@@ -61,7 +61,6 @@ from tformer_cli.metrics.significance import PairedDifference
 from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
 from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
-from tformer_cli.plugins.instruments.jobs.layers import inspect_layers
 from tformer_cli.plugins.instruments.lens import FittedLayer
 from tformer_cli.plugins.instruments.minimal_pairs import MinimalPair
 from tformer_cli.plugins.instruments.probes import LayerProbe, ProbeResult
@@ -363,7 +362,7 @@ def draw(models, chart, report, biased):
     logits, flow = view("logits", lens=True), view("flow")
     step = view("step", token="0", head="cross.1.15")  # noqa: S106
     decision = inspect_decision(model, [SOURCE])
-    layers = next(inspect_layers(model, [SOURCE], targets=[TARGET]))
+    layers = next(inspect_view("layers", model, [SOURCE], targets=[TARGET]))
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
     corpus = CorpusInspector(open_model(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))

@@ -98,7 +98,7 @@ _PLACES = {
     "translate-corpus": f"{_CORPORA}.translate_corpus:translate_corpus",
     **{
         f"inspect-{name}": f"{_INSTRUMENTS}.commands.inspect_{name}:inspect_{name}"
-        for name in ("ablate", "circuit", "decision", "layers", "probe")
+        for name in ("ablate", "layers")
     },
     **{
         f"inspect-{name}": f"{_INSTRUMENTS}.commands.inspect_sentences:inspect_{name}"
@@ -106,7 +106,7 @@ _PLACES = {
     },
     **{
         f"inspect-{name}": f"{_INSTRUMENTS}.views.{name}:VIEW"
-        for name in ("positions", "logits", "image", "flow")
+        for name in ("circuit", "decision", "flow", "image", "logits", "positions", "probe")
     },
 }
 

@@ -21,7 +21,8 @@ from tformer_cli.settings import Option
 from tformer_cli.show.document import Text, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rich.console import Console
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.translator import Translator
     from tformer_cli.show.document import Block, Room
+    from tformer_cli.text.lines import LineCounts
 
 R = TypeVar("R")
 
@@ -49,6 +53,19 @@ Selections = Annotated[
 Untuned = Annotated[
     bool,
     Option(help="Read layers as they are, without maps from inspect-layers --tune."),
+]
+TextsArgument = Annotated[
+    list[str] | None,
+    Option("Source sentences; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
+]
+SourceOption = Annotated[
+    str | None,
+    Option(
+        "Source sentences, or names of images, one per line; - is stdin.",
+        names=("-i",),
+        shown_default="stdin",
+        role="reads_file",
+    ),
 ]
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
 WITHOUT_SOURCE: tuple[TaskKind, ...] = tuple(
@@ -88,6 +105,7 @@ class Subject:
     summary: ModelSummary  # Its name and size
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
+    translator: Translator | None = None  # Its search, for a view that translates again
     cached: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -134,12 +152,16 @@ class ReportOptions(CaptureOptions):
 
 
 class View(ABC, Generic[R]):
-    """Base class of views; R is the type that one reads. See `SentenceView` and `ModelView`."""
+    """Base class of views; R is the type that one reads.
+
+    See `SentenceView`, `CorpusView` and `ModelView`.
+    """
 
     name: ClassVar[str]  # Name of its command, ``inspect-NAME``, and of its data on the page
     title: ClassVar[str]  # Title of a page that shows only this view
     help: ClassVar[str] = ""  # Help of its command; empty: another command, or a report, has it
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
+    Inputs: ClassVar[type] = NoOptions  # Arguments and options that name what a `CorpusView` reads
     tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
     draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
@@ -227,6 +249,42 @@ def check_gaps(sentence: HeadsRecord) -> None:
         raise DataError(
             f"line {sentence.index + 1}: has no gap to fill; write [MASK] in place of a word"
         )
+
+
+class Request(Protocol):
+    """A program's request for a `CorpusView`: its models, its files and its display."""
+
+    @property
+    def model(self) -> Path: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def counts(self) -> LineCounts: ...
+
+    def open(self, model: Path | None = None) -> Opened:
+        """Opens the model of the request, or another one."""
+
+    def lines(self, file: str | None, texts: Sequence[str] | None = None) -> Iterator[str]:
+        """Returns the lines of texts, or of a file; a missing file is an error now, not later."""
+
+    def tell(self, message: str) -> None:
+        """Shows a message."""
+
+    def progress(self, what: str) -> AbstractContextManager[Callable[[int], None]]:
+        """Yields a function that shows how many lines are done."""
+
+    def steps(self, what: str) -> AbstractContextManager[Callable[[], None]]:
+        """Yields a function that shows how often it has been called."""
+
+
+class CorpusView(View[R]):
+    """A view of sentences that are read together, such as a corpus."""
+
+    @abstractmethod
+    def read(self, request: Request, inputs: Any, options: Any) -> R:
+        """Reads all inputs; names their files before it opens a model."""
 
 
 class ModelView(View[R]):

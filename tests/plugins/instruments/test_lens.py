@@ -12,10 +12,11 @@ from tests.zoo import ENGLISH
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect.capture.maps import ids_read
 from tformer_cli.inspect.jobs.reader import BUFFER_LINES, inspected_model, open_for_inspection
+from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.view import WITH_OUTPUT
 from tformer_cli.plugins.instruments import lens as lenses
 from tformer_cli.plugins.instruments.jobs import layers as job
-from tformer_cli.plugins.instruments.jobs.layers import LayerModel, inspect_layers
+from tformer_cli.plugins.instruments.jobs.layers import LayerModel
 from tformer_cli.plugins.instruments.lens import UNTUNED, Lens, fit_lens, read_layers, single
 from tformer_cli.plugins.instruments.lens_file import StoredMaps, read_maps, store_maps
 from tformer_cli.plugins.instruments.views.logits import layer_logits
@@ -264,7 +265,7 @@ def test_maps_of_other_weights_are_refused(copied, zoo):
     for command in (["inspect-layers"], ["inspect-logits", "--lens"]):
         refused(command[0], model, "A dog.", "-q", *command[1:], says="fitted to other weights")
         output_of(command[0], model, "A dog.", *command[1:], "--untuned", "-q")
-    assert next(inspect_layers(zoo["translate"], ["A dog."])).lens is UNTUNED
+    assert next(inspect_view("layers", zoo["translate"], ["A dog."])).lens is UNTUNED
 
 
 @pytest.mark.parametrize("more", [(), ("--untuned",)])

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
-    SourceOption,
-    TextsArgument,
     emit_view,
     open_model,
     takes_opening_options,
@@ -36,7 +34,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspect.view import NoOptions
+from tformer_cli.inspect.view import NoOptions, SourceOption, TextsArgument
 from tformer_cli.inspect.views.corpus import ALIGNMENT_VIEW as VIEW
 from tformer_cli.inspect.views.corpus import AlignmentScores
 from tformer_cli.settings import Option

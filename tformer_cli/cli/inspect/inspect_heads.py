@@ -19,7 +19,6 @@ from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
     SentenceRequest,
-    TextsArgument,
     emit_view,
     read_with_progress,
     show_sentences,
@@ -46,7 +45,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspect.view import NoOptions
+from tformer_cli.inspect.view import NoOptions, TextsArgument
 from tformer_cli.inspect.views import heads
 from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
 from tformer_cli.kinds import reads_words

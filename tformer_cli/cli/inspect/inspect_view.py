@@ -5,7 +5,8 @@ A command ends in ``**opening`` under `takes_opening_options` and hands that on 
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
@@ -32,7 +33,7 @@ from tformer_cli.cli.options import (
     with_options,
     without_options,
 )
-from tformer_cli.cli.progress import line_progress, show_count
+from tformer_cli.cli.progress import counted_steps, line_progress, show_count
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
@@ -49,7 +50,15 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.view import ModelView, SentenceView, View
+from tformer_cli.inspect.view import (
+    CorpusView,
+    ModelView,
+    NoOptions,
+    SentenceView,
+    SourceOption,
+    TextsArgument,
+    View,
+)
 from tformer_cli.inspect.weighting.weighting import WeightingName
 from tformer_cli.settings import Option
 from tformer_cli.show.png import check_png
@@ -63,25 +72,12 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
 
 
-TextsArgument = Annotated[
-    list[str] | None,
-    Option("Source sentences; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
-]
 ImagesArgument = Annotated[
     list[str] | None,
     Option(
         "Image files or other image names; without any, reads -i or stdin.",
         metavar="TEXT",
         is_argument=True,
-    ),
-]
-SourceOption = Annotated[
-    str | None,
-    option(
-        "Source sentences, or names of images, one per line; - is stdin.",
-        "-i",
-        shown="stdin",
-        role="reads_file",
     ),
 ]
 TargetOption = Annotated[
@@ -124,7 +120,7 @@ class GivenSentences:
     ) -> tuple[Iterator[str], Iterator[str] | None]:
         self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
-        # Texts on the command line leave stdin to one of the files
+        # TextsArgument on the command line leave stdin to one of the files
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
         lines = input_lines(texts, source, counts, "--source", quiet=quiet)
@@ -210,6 +206,42 @@ class SentenceRequest:
         return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CorpusRequest:
+    """The request of a command for a view; see `inspect.view.Request`."""
+
+    model: Path
+    tasks: tuple["TaskKind", ...]
+    opening: OpeningArguments
+    quiet: bool
+    counts: LineCounts = field(default_factory=LineCounts)
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def seed(self) -> int:
+        return self.opening["seed"]
+
+    def open(self, model: Path | None = None) -> "Opened":
+        return open_model(model or self.model, self.opening, quiet=self.quiet, tasks=self.tasks)
+
+    def lines(self, file: str | None, texts: Sequence[str] | None = None) -> Iterator[str]:
+        if not texts:
+            self.files.append(file or STANDARD_STREAM)
+            check_stdin_is_read_once(self.files)
+        return input_lines(texts, file, self.counts, "--source", quiet=self.quiet)
+
+    def tell(self, message: str) -> None:
+        note(message, quiet=self.quiet)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[int], None]]:
+        with line_progress(None, what, quiet=self.quiet) as progress:
+            yield progress.update
+
+    def steps(self, what: str) -> AbstractContextManager[Callable[[], None]]:
+        return counted_steps(what, quiet=self.quiet)
+
+
 def read_with_progress(
     lines_done: Iterable[int],
     report: "ReadReport",
@@ -260,7 +292,8 @@ SEARCH_OPTIONS = (
 )
 
 
-def view_command(view: View[Any]) -> Callable[..., None]:
+def view_command(view: View[Any], instead: type = NoOptions) -> Callable[..., None]:
+    """Makes the command of a view; `instead`: the options of a job that takes the view's place."""
     format_kind = Annotated[str | None, view_format_option(view)]
     texts_kind = TextsArgument
     if DEFAULT_KIND not in view.tasks and any(TASKS[task].reads == "images" for task in view.tasks):
@@ -274,17 +307,20 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         *,
         sentences: GivenSentences,
         options: view.Options,  # type: ignore[name-defined]
+        job: instead,  # type: ignore[valid-type]
         output_format: format_kind = None,
         output: OutputOption = STANDARD_STREAM,
         quiet: QuietOption = False,
         **opening: Unpack[OpeningArguments],
     ) -> None:
         assert isinstance(view, SentenceView)  # noqa: S101
-        chosen = view_format(view, output_format, output)
         request = SentenceRequest(
             model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
         )
-        show_sentences(view, request, options, chosen)
+        if job != instead():
+            job.run(request, options, output_format)  # type: ignore[attr-defined]
+        else:
+            show_sentences(view, request, options, view_format(view, output_format, output))
 
     @takes_groups
     def of_model(
@@ -303,11 +339,37 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         prepare_torch()
         emit_view(view, [read_model(view, model, options)], chosen, output, options)
 
-    command = of_sentences if isinstance(view, SentenceView) else of_model
+    if isinstance(view, CorpusView):
+        command = _corpus_command(view, format_kind)
+    else:
+        command = of_sentences if isinstance(view, SentenceView) else of_model
     if all(TASKS[kind].head for kind in view.tasks):  # encoders
         command = without_options(command, SEARCH_OPTIONS)
     command.__doc__ = view.help
     return command
+
+
+def _corpus_command(view: CorpusView[Any], format_kind: Any) -> Callable[..., None]:  # noqa: ANN401
+    @takes_opening_options
+    @takes_groups
+    def of_corpus(
+        model: ModelArgument,
+        *,
+        inputs: view.Inputs,  # type: ignore[name-defined]
+        options: view.Options,  # type: ignore[name-defined]
+        output_format: format_kind = None,
+        output: OutputOption = STANDARD_STREAM,
+        quiet: QuietOption = False,
+        **opening: Unpack[OpeningArguments],
+    ) -> None:
+        chosen = view_format(view, output_format, output)
+        check_model(model, view.tasks)
+        request = CorpusRequest(model=model, tasks=view.tasks, opening=opening, quiet=quiet)
+        record = view.read(request, inputs, options)
+        emit_view(view, [record], chosen, output, options)
+        warn_of_bytes(request.counts)
+
+    return of_corpus
 
 
 def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's options have no type

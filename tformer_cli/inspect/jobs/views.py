@@ -1,6 +1,7 @@
 """Reads any view of the table: of sentences or of a model."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -38,7 +39,7 @@ def read_sentences(
     targets: Iterable[str] | None,
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
-    subject = subject_of(opened.directory)
+    subject = replace(subject_of(opened.directory), translator=opened.translator)
     inspector = HeadInspector(opened, **capture_options(options), by_kernels=not view.needs_model)
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)

@@ -9,9 +9,7 @@ from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
-    SourceOption,
     TargetOption,
-    TextsArgument,
     emit_view,
     open_model,
     read_with_progress,
@@ -39,7 +37,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.inspect.view import ReportOptions, SourceOption, TextsArgument
 from tformer_cli.plugins.instruments.views.diff import VIEW as DIFF_VIEW
 from tformer_cli.plugins.instruments.views.diff import DiffOptions
 from tformer_cli.plugins.instruments.views.step import VIEW, StepOptions

@@ -1,27 +1,18 @@
 """The decoder's reading of each encoder layer, for sentences; and maps fitted to a corpus."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.config_file import CONFIG
-from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.capture.maps import IdPair, longest_side
 from tformer_cli.inspect.capture.observed import record_module
-from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
-from tformer_cli.inspect.jobs.reader import (
-    InspectionOptions,
-    ReadReport,
-    corpus_pairs,
-    inspected_model,
-    open_for_inspection,
-)
+from tformer_cli.inspect.jobs.reader import ReadReport, corpus_pairs, inspected_model
 from tformer_cli.inspect.record import HeadsRecord
+from tformer_cli.inspect.view import Subject
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.metrics.scores import make_metric
 from tformer_cli.model.transformer import Transformer
@@ -35,13 +26,7 @@ from tformer_cli.plugins.instruments.lens import (
     weights_hash,
 )
 from tformer_cli.plugins.instruments.lens_file import StoredMaps, store_maps
-from tformer_cli.plugins.instruments.views.layers import (
-    MOST_LINES,
-    VIEW,
-    LayerReading,
-    LayersOptions,
-    LayersRecord,
-)
+from tformer_cli.plugins.instruments.views.layers import MOST_LINES, LayerReading, LayersRecord
 from tformer_cli.plugins.instruments.views.logits import TOP, agreements, positions_of
 from tformer_cli.wording import count_of
 
@@ -68,36 +53,18 @@ class LayerModel:
         return self._lens.read(self._model, "enc", self._layer, record.output)
 
 
-def inspect_layers(
-    model: Path | str | ModelDirectory | Opened,
-    lines: Iterable[str],
-    *,
-    targets: Iterable[str] | None = None,
-    settings: LayersOptions | None = None,
-    **options: Unpack[InspectionOptions],
-) -> Iterator[LayersRecord]:
-    """Decodes each encoder layer: what it would write, and the probability of a target.
+class LayersReader:
+    """Decodes each encoder layer: what it would write, and the probability of a target."""
 
-    The target is the model's translation, unless one is given.
-    """
-    settings = settings or LayersOptions()
-    opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-    subject = subject_of(opened.directory)
-    lens = lens_of(subject, tuned=not settings.untuned)
-    reader = _Reader(opened, subject.labels, lens)
-    for sentence in HeadInspector(opened).inspect(lines, targets):
-        yield reader.read(sentence)
-
-
-class _Reader:
-    """Reads sentence after sentence; see `inspect_layers`."""
-
-    def __init__(self, opened: Opened, labels: Sequence[str], lens: Lens) -> None:
-        self._model, self._labels, self._lens = opened.directory.model, labels, lens
+    def __init__(self, subject: Subject, *, tuned: bool) -> None:
+        assert isinstance(subject.model, Transformer)  # noqa: S101
+        assert subject.translator is not None  # noqa: S101
+        self._model, self._labels = subject.model, subject.labels
+        self._lens = lens_of(subject, tuned=tuned)
         self._has_norm = not isinstance(self._model.encoder.final_norm, torch.nn.Identity)
-        translator = opened.translator.of_sentences()
+        translator = subject.translator.of_sentences()
         self._translators = [
-            translator.with_model(LayerModel(self._model, lens, layer))
+            translator.with_model(LayerModel(self._model, self._lens, layer))
             for layer in range(len(self._model.encoder.layers))
         ]
         self._chrf = make_metric("chrf")

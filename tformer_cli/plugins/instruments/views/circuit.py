@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tformer_cli.artifacts.config_file import check_model
 from tformer_cli.inspect.data import jsonable, to_json
-from tformer_cli.inspect.view import WITH_OUTPUT, View, with_half
-from tformer_cli.settings import Option
+from tformer_cli.inspect.view import WITH_OUTPUT, CorpusView, Request, with_half
+from tformer_cli.settings import Option, setting
 from tformer_cli.show.document import BLANK, Block, Facts, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import ModelSummary
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.plugins.instruments.minimal_pairs import MinimalPair
 
 SCHEMA = "tformer.circuit/1"
@@ -185,6 +188,44 @@ class CircuitOptions:
     top: Annotated[int, Option(help="Show the N strongest heads.", metavar="N", min=1)] = 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class CircuitInputs:
+    """Pairs of sentences, and other models to compare."""
+
+    pairs: Annotated[
+        str,
+        Option(
+            help="A built-in kind of pairs (pronoun, agreement, number, negation, rating, "
+            "repeats), or a file with tab-separated SENTENCE, OTHER and, optionally, TARGET and "
+            "FOIL on each line.",
+            metavar="PAIRS",
+            role="reads_file",
+            is_argument=True,
+        ),
+    ]
+    models: list[Path] | None = setting(
+        None,
+        "Another model, such as one trained with another seed. Repeatable.",
+        metavar="MODEL",
+        role="reads_model",
+    )
+
+    def find_pairs(self, request: Request, n_drawn: int) -> str | list[MinimalPair]:
+        """Reads the pairs of a file, or makes sure that there is such a kind."""
+        from tformer_cli.plugins.instruments.minimal_pairs import check_name, read_pairs
+
+        # Not is_file: a pipe such as <(head pairs.tsv) is read, too
+        if self.pairs != "-" and (not Path(self.pairs).exists() or Path(self.pairs).is_dir()):
+            check_name(self.pairs)
+            return self.pairs
+        pairs = list(read_pairs(request.lines(self.pairs), self.pairs))
+        if n_again := request.counts.lines - len(pairs):
+            request.tell(f"{count_of(n_again, 'line')} skipped: blank or repeated pairs")
+        if len(pairs) > n_drawn:
+            request.tell(f"drawing {n_drawn} of {len(pairs):,} pairs; --draw N takes more")
+        return pairs
+
+
 def _model(model: ModelCircuit) -> dict[str, Any]:
     return {
         "model": vars(model.model),
@@ -194,14 +235,53 @@ def _model(model: ModelCircuit) -> dict[str, Any]:
     }
 
 
-class CircuitView(View[CircuitsRecord]):
+class CircuitView(CorpusView[CircuitsRecord]):
     """Shows circuits."""
 
     name = "circuit"
     title = "The heads that keep a decision"
-    Options = CircuitOptions
+    help = """Find the fewest heads that keep a decision.
+
+    The sentences of a pair differ in a word that decides another word: it was too tired (il), it
+    was too wide (elle). Half of the pairs choose the heads that keep the decision when every other
+    head computes what it does in the other sentence; the other half tests these heads. With
+    --models, each model has its own circuit, and a table counts the models whose circuit includes
+    each kind and layer.
+
+    Examples:
+        tformer inspect-circuit runs/quickstart pronoun
+        tformer inspect-circuit runs/ratings rating --models runs/seed-2 --models runs/seed-3
+        tformer inspect-circuit runs/quickstart pairs.tsv --faithfulness 0.8
+    """
+    Options, Inputs = CircuitOptions, CircuitInputs
     tasks = WITH_OUTPUT
     formats = ("text", "jsonl")
+
+    def read(
+        self, request: Request, inputs: CircuitInputs, options: CircuitOptions
+    ) -> CircuitsRecord:
+        models = inputs.models or []
+        for place in models:
+            check_model(place, self.tasks)
+        pairs = inputs.find_pairs(request, options.draw)
+
+        from tformer_cli.plugins.instruments.jobs.circuit import inspect_circuit
+
+        def open_models() -> Iterator[Opened]:
+            for place in (request.model, *models):
+                request.tell(f"finding the circuit of {place}")
+                yield request.open(place)
+
+        with request.steps("patching") as step:
+            record = inspect_circuit(
+                open_models(), pairs, name=inputs.pairs, settings=options, before_batch=step,
+                seed=request.seed,
+            )  # fmt: skip
+        for row in () if isinstance(pairs, str) else record.models:
+            if row.refused:
+                n_refused = count_of(len(row.refused), "pair")
+                request.tell(f"{row.model.name} refused {n_refused}, such as {row.refused[0]}")
+        return record
 
     def json(self, record: CircuitsRecord) -> dict[str, Any]:
         return {

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import jsonable, pack_for_page, to_json
-from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
-from tformer_cli.settings import Option
+from tformer_cli.inspect.view import (
+    WITH_OUTPUT,
+    CorpusView,
+    Request,
+    Selections,
+    SourceOption,
+    TextsArgument,
+)
+from tformer_cli.settings import Option, setting
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
 from tformer_cli.show.palette import signed_hex_color
 from tformer_cli.show.svg import (
@@ -23,7 +31,7 @@ from tformer_cli.show.svg import (
     room_of_labels,
     svg_text,
 )
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -181,6 +189,38 @@ class DecisionOptions:
             raise UsageError("--method patch: takes values of another sentence; give OTHER")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecisionInputs:
+    """Sentences, words between which is decided, and texts that values are drawn from."""
+
+    text: TextsArgument = None
+    source: SourceOption = None
+    target: str | None = setting(
+        None,
+        "A, the word, piece or label that the model chooses; for a tagger, the word whose label "
+        "to look at.",
+        shown_default="the model's choice",
+        metavar="TEXT",
+    )
+    foil: str | None = setting(
+        None,
+        "B, the word, piece or label that the model rejects.",
+        shown_default="that of OTHER, else the second most probable",
+        metavar="TEXT",
+    )
+    corpus: str | None = setting(
+        None,
+        "Sentences from which mean and resample take values; reads the first 64.",
+        shown_default="the sentences given",
+        role="reads_file",
+    )
+
+    def __post_init__(self) -> None:
+        for name, word in (("--target", self.target), ("--foil", self.foil)):
+            if word is not None and is_blank(word):  # a script's unset variable
+                raise UsageError(f"{name}: is empty; name a word, or omit it")
+
+
 def flips(effect: float, d: float, name: str = "") -> bool:
     """True if a measured change of d makes the model prefer the other token."""
     # A direct term is no change, and an estimate is far off where a softmax turns
@@ -217,12 +257,27 @@ def pieces_of(sentence: HeadsRecord) -> tuple[str, ...]:
     return sentence.source_pieces or sentence.input_pieces
 
 
-class DecisionView(View[DecisionRecord]):
+class DecisionView(CorpusView[DecisionRecord]):
     """Shows a decision and its causes."""
 
     name = "decision"
     title = "A decision and its causes"
-    Options = DecisionOptions
+    help = """Find what makes a model choose one word over another.
+
+    TEXT is one sentence or two. With two, the decision is where their translations first differ,
+    between the words A and B written there. With one, it is where the model is least certain of the
+    word A, or at --target. For every head, layer, attention weight and token you see the effect on
+    d = logit(A) - logit(B): when it is changed (ablation, patching from the other sentence), or its
+    own share of d. A ! marks heads that reverse the decision. For a language model, the decision is
+    the next token after TEXT; for a classifier, the label; for a masked model, a gap; for a tagger,
+    the label of a word.
+
+    Examples:
+        tformer inspect-decision runs/quickstart "The animal was tired." "The street was tired."
+        tformer inspect-decision runs/quickstart "The animal was tired." --target fatigué
+        tformer inspect-decision runs/ratings "not too terrible" --foil 5 --method zero --top 5
+    """
+    Options, Inputs = DecisionOptions, DecisionInputs
     tasks = WITH_OUTPUT
     formats = ("text", "jsonl", "html", "svg", "png")
     terms: ClassVar = {
@@ -233,6 +288,23 @@ class DecisionView(View[DecisionRecord]):
         "gradient": ("grad × input", "A first-order estimate of the same change"),
         "alti": ("ALTI+ share", "Share of the token in the state that decides"),
     }
+
+    def read(
+        self, request: Request, inputs: DecisionInputs, options: DecisionOptions
+    ) -> DecisionRecord:
+        corpus = inputs.corpus and request.lines(inputs.corpus)
+        # One more than two, so that more are an error
+        sentences = list(islice(request.lines(inputs.source, inputs.text), 3))
+        options.check(len(sentences))
+
+        from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
+
+        opened = request.open()
+        with request.steps("explaining") as before_batch:
+            return inspect_decision(
+                opened, sentences, target=inputs.target, foil=inputs.foil, corpus=corpus,
+                settings=options, before_batch=before_batch, seed=request.seed,
+            )  # fmt: skip
 
     def json(self, record: DecisionRecord) -> dict[str, Any]:
         first = record.sentences[0]

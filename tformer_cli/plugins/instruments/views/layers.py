@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
 from tformer_cli.inspect.data import to_json
-from tformer_cli.inspect.view import NoOptions, Untuned, View, describe
+from tformer_cli.inspect.view import (
+    NoOptions,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    Untuned,
+    View,
+    describe,
+)
 from tformer_cli.plugins.instruments.views.logits import PositionLogits, lens_table, unread_layers
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, Texts, plain_text, text
 from tformer_cli.show.palette import hex_color
@@ -102,14 +110,41 @@ LEGEND = (
 )
 
 
-class LayersView(View[LayersRecord]):
+class LayersView(SentenceView[LayersRecord]):
     """Shows how a decoder reads each encoder layer."""
 
     name = "layers"
     title = "Encoder layers read by the decoder"
+    help = """Show what each encoder layer already knows about the translation.
+
+    The decoder reads an earlier encoder layer in place of the last (DecoderLens): you see what it
+    would write, and how probable it finds the translation. In a pre-norm model, the layer goes
+    through the encoder's final norm. Layers of a post-norm model often give babble without the maps
+    of --tune, which works with any model that predicts something; skipped layers are named.
+
+    Examples:
+        tformer inspect-layers runs/quickstart "The animal was too tired."
+        tformer inspect-layers runs/quickstart --tune corpus/valid.en
+        tformer inspect-layers runs/quickstart "It is old." --target "Il est vieux." --untuned
+    """
     Options = LayersOptions
     tasks = TRANSLATORS
     formats = ("text", "jsonl", "html", "svg", "png")
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: LayersOptions) -> LayersRecord:
+        from tformer_cli.plugins.instruments.jobs.layers import LayersReader
+
+        key = LayersReader, options.untuned
+        if key not in subject.cached:
+            subject.cached[key] = LayersReader(subject, tuned=not options.untuned)
+        record: LayersRecord = subject.cached[key].read(sentence)
+        return record
+
+    def report(self, subject: Subject, sentence: HeadsRecord, options: ReportOptions) -> None:
+        """Reads nothing: a report does not translate again from each layer."""
+
+    def line(self, record: LayersRecord) -> dict[str, Any]:
+        return self.json(record)
 
     def json(self, record: LayersRecord) -> dict[str, Any]:
         described = describe(record.sentence)

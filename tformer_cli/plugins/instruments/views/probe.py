@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.inspect.data import to_json
-from tformer_cli.inspect.view import View
-from tformer_cli.settings import Option
+from tformer_cli.inspect.view import CorpusView, Request, SourceOption
+from tformer_cli.settings import Option, setting
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
@@ -53,6 +53,26 @@ class ProbeOptions:
     ] = 8000
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeInputs:
+    """A corpus, and what belongs to each of its lines."""
+
+    source: SourceOption = None
+    labels: str | None = setting(
+        None,
+        "Labels for the words of --source, such as parts of speech: one per word, separated by "
+        "spaces, line by line.",
+        shown_default="none",
+        role="reads_file",
+    )
+    target_file: str | None = setting(
+        None,
+        "Targets that the decoder reads, one per source line.",
+        shown_default="the model's translations",
+        role="reads_file",
+    )
+
+
 def _percent(value: float, interval: tuple[float, float]) -> Text:
     half = 50 * (interval[1] - interval[0])
     return text(f"{100 * value:.1f}", (f" ±{half:.1f}", "dim"))
@@ -62,14 +82,42 @@ def layer_name(layer: LayerProbe) -> str:
     return "embedding" if layer.layer < 0 else f"layer {layer.layer}"
 
 
-class ProbeView(View[ProbeReport]):
+class ProbeView(CorpusView[ProbeReport]):
     """Shows probes layer by layer."""
 
     name = "probe"
     title = "Linear probes"
-    Options = ProbeOptions
+    help = """Show what each layer knows about words, with linear probes.
+
+    A softmax regression predicts a property of each token from its state: its position, the token
+    before or after, the length of its word, or your own labels. It is tested on held-out sentences
+    and compared with the share of the most frequent label and with a control task, random labels by
+    word (Hewitt and Liang 2019): accuracy without selectivity is only the probe's memory. Labels
+    belong to the words of the source, or of a language model's text.
+
+    Examples:
+        tformer inspect-probe runs/quickstart -i corpus/valid.en
+        tformer inspect-probe runs/quickstart -i a.en --labels a.tags --property label
+        tformer inspect-probe runs/shakespeare -i a.txt --property next
+    """
+    Options, Inputs = ProbeOptions, ProbeInputs
     tasks = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
     formats = ("text", "jsonl")
+
+    def read(self, request: Request, inputs: ProbeInputs, options: ProbeOptions) -> ProbeReport:
+        lines = request.lines(inputs.source)
+        labels, targets = (
+            file and request.lines(file) for file in (inputs.labels, inputs.target_file)
+        )
+
+        from tformer_cli.plugins.instruments.jobs.probe import inspect_probe
+
+        opened = request.open()
+        with request.progress("reading") as progress:
+            return inspect_probe(
+                opened, lines, labels=labels, targets=targets, settings=options, progress=progress,
+                seed=request.seed,
+            )  # fmt: skip
 
     def lines(self, record: ProbeReport, options: object) -> Iterator[dict[str, Any]]:
         names = "property=name kind n_labels n_fitted n_held_out majority"
