@@ -204,7 +204,7 @@ def pruning_of(model):
 
 
 def scores_of():
-    counts = AlignmentCounts(found=100, sure=90, found_sure=70, found_possible=80)
+    counts = AlignmentCounts(n_links=100, sure=90, found_sure=70, found_possible=80)
     ways = [
         AlignmentScore(name=f"cross.{layer}.{head}", convention=convention, counts=counts)
         for layer in range(2)

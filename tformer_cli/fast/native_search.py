@@ -138,8 +138,8 @@ class CompiledSearch:
             return False
         in_torch = _in_torch(model)
         # A stored model that was made in torch since may have been changed there
-        if in_torch is None or self._made is not in_torch:
-            return in_torch is self._made
+        if in_torch is None or self._torch_model is not in_torch:
+            return in_torch is self._torch_model
         from tformer_cli.fast.native.torch_weights import versions
 
         return versions(self._modules) == self._versions
@@ -151,11 +151,11 @@ class CompiledSearch:
         return unsupported_state(self._modules)
 
     def _pack(self) -> None:
-        self._made = _in_torch(self._model)
+        self._torch_model = _in_torch(self._model)
         try:
             library = load_library(self._tell)
             # Straight from the stored arrays, so that torch need not be loaded
-            if self._made is None:
+            if self._torch_model is None:
                 with self._model.arrays() as arrays:
                     self._native = NativeModel(
                         library,
@@ -167,10 +167,10 @@ class CompiledSearch:
                 return
             from tformer_cli.fast.native.torch_weights import native_model, versions
 
-            self._native = native_model(library, self._made)
+            self._native = native_model(library, self._torch_model)
         except (KernelsUnavailable, MemoryError) as error:
             raise EngineUnavailableError(str(error)) from None
-        self._modules = list(self._made.modules())
+        self._modules = list(self._torch_model.modules())
         self._versions = versions(self._modules)
 
     def _present(self) -> NativeModel:

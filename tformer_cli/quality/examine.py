@@ -120,7 +120,7 @@ class Earlier:
 
     def __init__(self, n_pairs: int, findings: Iterator[tuple[int, dict[str, str]]]) -> None:
         self.n_pairs = n_pairs
-        self._found = findings
+        self._findings = findings
         self._next = next(findings, None)
 
     def of(self, line: int) -> dict[str, str]:
@@ -128,7 +128,7 @@ class Earlier:
         if self._next is None or self._next[0] != line:
             return {}
         checks = self._next[1]
-        self._next = next(self._found, None)
+        self._next = next(self._findings, None)
         return checks
 
 

@@ -323,8 +323,8 @@ def prepare(
     _check_memory(recipe, processes)
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
-    given, tell = recipe, progress
-    recipe = processes.prepare_once(lambda: completed_recipe(given, tell))
+    own_recipe, tell = recipe, progress
+    recipe = processes.prepare_once(lambda: completed_recipe(own_recipe, tell))
     text, remarks = processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh))
     tokenizer = parse_tokenizer(text)
     sides = training.sides(tokenizer, recipe.task.labels)

@@ -33,7 +33,7 @@ KNOWN = (*LEVELS, Level("higher", ()))
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch):
     """A process that has loaded nothing, on a processor of three levels of four."""
-    monkeypatch.setattr(module, "_found", None)
+    monkeypatch.setattr(module, "_library", None)
     monkeypatch.delenv(module.SWITCH, raising=False)
     monkeypatch.delenv(module.LEVEL, raising=False)
     monkeypatch.setattr(module, "levels_of_processor", lambda: LEVELS)

@@ -158,6 +158,6 @@ def test_it_is_for_training_alone(operations):
     dropout.operations = operations
     hidden, values = torch.randn(1, 3, 8), torch.randn(1, 3, 8)
     dropout.eval()
-    summed, normed = dropout.added_and_normed(hidden, values, norm, rounds=True)
+    summed, normed = dropout.add_and_normalize(hidden, values, norm, rounds=True)
     assert torch.equal(summed, hidden + values)
     assert torch.equal(normed, norm(hidden + values))

@@ -179,7 +179,7 @@ def orthogonalize_matrices(
     bfloat16 is enough for the products (Jordan et al. 2024); a matrix of zeros stays one.
     """
     if operations is not None and matrices.dtype == dtype == torch.float32:
-        return operations.orthogonalized(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
+        return operations.orthogonalize(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.to(dtype)
     if is_tall:  # the product X·Xᵀ is the smaller one
