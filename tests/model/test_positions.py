@@ -184,7 +184,7 @@ def test_biases_of_each_row_are_those_of_all_rows(positions):
         ({"relative_buckets": 9}, "relative_buckets: must be even"),
         ({"relative_buckets": 2}, "relative_buckets: must be 4 to 65536, but is 2"),
         ({"relative_distance": 16}, "relative_distance: must be above 16, half of"),
-        ({"decoder_cell": "ssru"}, 'positions: "relative" is of self-attention'),
+        ({"decoder_cell": "ssru"}, 'positions: "relative" needs self-attention'),
     ],
 )
 def test_impossible_relative_positions_are_refused(changes, message):

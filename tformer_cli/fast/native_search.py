@@ -55,9 +55,9 @@ KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
 )
 """Demands on a sentence that they know."""
 CACHE_BYTES = 32 << 20
-"""Of a processor's last cache, as far as matrices are concerned."""
+"""Bytes of matrices that a processor's last cache holds."""
 TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
-"""Of a batch where settings leave the choice: see `fitting_tokens`."""
+"""Tokens of a batch where settings leave the choice: see `fitting_tokens`."""
 LEAST_SHARED, MOST_SHARING = 1 << 21, 8
 """Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
@@ -480,9 +480,9 @@ def plan_native_batches(
     share, n_tokens = 0.0, 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         length = lengths[index]
-        # A sentence is of the batch in whose share its middle lies, provided that it fits
+        # A sentence joins the batch in whose share its middle lies, provided that it fits
         if not batches or n_tokens + length / 2 > share or n_tokens + length > batch_tokens:
-            # Of what is left, or a full batch would leave a tiny one, which reads all weights, too
+            # A share of the rest: full batches would leave a tiny one, which reads all weights
             share = n_left / max(1, n_batches - len(batches))
             batches.append([])
             n_tokens = 0

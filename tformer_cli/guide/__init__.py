@@ -1,6 +1,6 @@
 """Files that ship with the package: guides as Markdown, notebooks, and recipes to copy.
 
-Guides and `notebooks` lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe`
+Guides and `notebooks` lie next to this file; the recipes in `recipes`, which `tformer_cli.recipe`
 finds.
 """
 

@@ -23,7 +23,7 @@ class EncoderOnly(Model):
     """The encoder of a Transformer; what stands on it is up to the classes made of it."""
 
     source_embedding: nn.Embedding
-    """Of the tokens of texts; a model of images has none."""
+    """Embeddings of the tokens of texts; a model of images has none."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Creates a model with fresh weights, drawn from torch's global generator.
@@ -37,7 +37,7 @@ class EncoderOnly(Model):
         """
         super().__init__(config, vocab_size)
         if not config.is_encoder_only:
-            raise ValueError("n_decoder_layers: must be 0 for an encoder alone")
+            raise ValueError("n_decoder_layers: must be 0 for an encoder-only model")
         if not config.reads_images:
             self.source_embedding = nn.Embedding(vocab_size, config.d_model)
         self.make_head()  # weights are drawn in this order

@@ -16,7 +16,7 @@ from tformer_cli.model.operations import Linear
 from tformer_cli.model.positions import Positions
 
 LARGEST_PIXEL = 255
-"""Of the bytes that pixels are stored as."""
+"""Largest byte of a stored pixel."""
 
 
 def patches_of(images: Tensor, size: int) -> Tensor:

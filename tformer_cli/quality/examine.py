@@ -86,7 +86,9 @@ class Corpora:
             with closing(records):
                 while chunk := list(islice(records, CHUNK)):
                     if is_first and all(record.fault for record in chunk):
-                        raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
+                        raise DataError(
+                            chunk[0].fault
+                        )  # the options are wrong, not this many lines
                     is_first = False
                     yield number, chunk
                     n_read += len(chunk)

@@ -3,7 +3,7 @@
 Where the second file or column has few different lines, they are labels of a classifier.
 
 `read_own_text` looks at the files and refuses what cannot be trained on; nothing is written.
-`write_own_text` splits them into RUN/data and writes the chosen recipe beside it, so that the same
+`write_own_text` splits them into RUN/data and writes the chosen recipe next to it, so that the same
 command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
 """
 

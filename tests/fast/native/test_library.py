@@ -144,7 +144,7 @@ def test_a_library_with_other_structs_is_refused(make, tmp_path, monkeypatch):
     sources = make(tmp_path, "high")
     monkeypatch.setattr(module, "find_mismatch", lambda library: "its struct Shape has 9 bytes")
     with pytest.raises(
-        KernelsUnavailable, match=r"kernels-high\.so is of another version: its struct Shape"
+        KernelsUnavailable, match=r"kernels-high\.so has another version: its struct Shape"
     ):
         find_library(tmp_path, sources)
 

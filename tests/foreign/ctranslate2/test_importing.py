@@ -513,7 +513,7 @@ def test_hostile_numbers_are_refused(tmp_path):
     changed = bytearray(content)
     changed[place - 5] = 6  # the first number that no type has
     (source / "model.bin").write_bytes(changed)
-    assert "is of the type 6, which is not known" in refusal_of(source, tmp_path / "ours")
+    assert "has the unknown type 6" in refusal_of(source, tmp_path / "ours")
 
 
 @pytest.mark.parametrize(

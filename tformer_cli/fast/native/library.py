@@ -222,7 +222,7 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
         raise KernelsUnavailable(f"they were built from other sources; {REBUILD} again")
     mismatch = find_mismatch(library)
     if mismatch is not None:
-        raise KernelsUnavailable(f"{path.name} is of another version: {mismatch}")
+        raise KernelsUnavailable(f"{path.name} has another version: {mismatch}")
     return library
 
 

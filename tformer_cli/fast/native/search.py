@@ -507,7 +507,7 @@ class _Room:
         widths: NDArray[np.int64],
         heads: tuple[CrossHead, ...],
     ) -> None:
-        """Allocates them; if heads are recorded, also for sources of so many positions."""
+        """Allocates them; if heads are recorded, also for the source positions of each sentence."""
         n_sentences, self._n_searched = len(limits), n_searched
         n_hypotheses = n_sentences * n_searched
         self.limits = limits
