@@ -477,7 +477,7 @@ def draw(models, chart, report, biased):
         if name not in ways:
             pytest.fail(f"{name} is a view that is not drawn here: add it to `draw`, in this file")
         options |= {"width": width, "height": 50, "encoding": encoding, "errors": "replace"}
-        return screens.drawn(lambda console: [way(console) for way in ways[name]], **options)
+        return screens.draw_text(lambda console: [way(console) for way in ways[name]], **options)
 
     return text_of
 

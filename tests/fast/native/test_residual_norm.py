@@ -31,8 +31,8 @@ def differentiate(compute, hidden, values, norm, gradients):
     return [*(result.detach() for result in results), *gradients]
 
 
-def check(found, expected, tolerance):
-    for own, torchs in zip(found, expected, strict=True):
+def check(actual, expected, tolerance):
+    for own, torchs in zip(actual, expected, strict=True):
         assert own.dtype == torchs.dtype
         limit = 0.01 if own.dtype == torch.bfloat16 else tolerance
         largest = torchs.float().abs().max().item()
