@@ -34,7 +34,7 @@ class SkippingFinder:
 torch = import_module("torch") if find_spec("torch") else None
 if torch is None:
     sys.meta_path.append(SkippingFinder())
-OF_TERMINALS = (
+TERMINAL_VARIABLES = (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE", "LINES"),
     *("GITHUB_ACTIONS", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
 )
@@ -49,7 +49,7 @@ def pytest_configure():
     Bytecode is kept, or both workers compile all tests, and each program that they start the whole
     package. Colors and widths are those of a pipe.
     """
-    for name in OF_TERMINALS:
+    for name in TERMINAL_VARIABLES:
         os.environ.pop(name, None)
     os.environ["COLUMNS"] = "80"
     sys.dont_write_bytecode = False
@@ -138,7 +138,7 @@ def sentences_made_once():
                 return
             yield kept[number]
 
-    def made(n_pairs, seed=1):
+    def make_pairs(n_pairs, seed=1):
         is_small = n_pairs <= 5000  # others would fill the memory
         return (
             made_again(*begin_corpus(n_pairs, seed)) if is_small else generate_corpus(n_pairs, seed)
@@ -146,7 +146,7 @@ def sentences_made_once():
 
     lock = Lock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tformer_cli.corpora.grammar.generate.generate_corpus", made)
+        patch.setattr("tformer_cli.corpora.grammar.generate.generate_corpus", make_pairs)
         yield
 
 
@@ -297,7 +297,7 @@ def foreign(tmp_path_factory):
 def spoil(request):
     """Puts in a file's place what must not be read: without a writer, without an end, or 40 GB."""
 
-    def spoiled(path):
+    def spoil_file(path):
         path.unlink(missing_ok=True)
         match request.param:
             case "pipe":
@@ -309,4 +309,4 @@ def spoil(request):
                     file.truncate(40_000_000_000)
         return r"longer than [\d,]+ bytes" if request.param == "sparse" else "not an ordinary file"
 
-    return spoiled
+    return spoil_file

@@ -13,7 +13,7 @@ def recipe_maker(folder, *, complete=None, **tables):
     looked for in the folder, which has the cache of corpora, too.
     """
 
-    def made(**changes):
+    def change_recipe(**changes):
         values = {"data": {"directory": str(folder), "cache_directory": str(folder / "cache")}}
         for given in (tables, changes):
             for key, value in given.items():
@@ -21,7 +21,7 @@ def recipe_maker(folder, *, complete=None, **tables):
                 values[table] = {**values.get(table, {}), **({name: value} if name else value)}
         return make_recipe(values, "test", complete)
 
-    return made
+    return change_recipe
 
 
 def tiny_translator(folder, n_pairs=300, **tables):

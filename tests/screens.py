@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 
-def drawn(draw, *, width=80, encoding="utf-8", errors="strict", **options):
+def draw_text(draw, *, width=80, encoding="utf-8", errors="strict", **options):
     """Returns the text that a function draws on a console."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
     draw(Console(file=file, width=width, highlight=False, **options))

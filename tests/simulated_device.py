@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 WAITS = Counter()
 """How often (what, FILE:LINE of tformer) made the host wait for the device."""
-OF_VALUES = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "tolist"}
+READS_OF_VALUES = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "tolist"}
 """Operators whose result the host can only have when the device is done."""
 BY_INDEX = {"index", "index_put", "index_put_"}
 
@@ -83,7 +83,7 @@ class Simulation(TorchDispatchMode):
                 isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in args[1]
             )
             by_truth |= name.startswith("index_put") and not isinstance(args[2], ElsewhereTensor)
-            if name in OF_VALUES or by_truth or (name == "_to_copy" and kind == "cpu"):
+            if name in READS_OF_VALUES or by_truth or (name == "_to_copy" and kind == "cpu"):
                 note_wait(name)
         options = tree_map(inner, kwargs)
         options.pop("pin_memory", None)

@@ -100,7 +100,7 @@ def _added(monkeypatch):
     )
 
 
-def perturbed(model):
+def perturb(model):
     """The model, without a weight that has the value that a mistake would have."""
     with torch.no_grad():
         for weight in model.state_dict().values():
@@ -119,7 +119,7 @@ def refusal_of(**settings):
         config = ModelConfig(**{**TRANSLATION, **settings})
     except ValueError as error:
         return str(error)
-    assert logits_of(perturbed(build(config, 12))).isfinite().all()
+    assert logits_of(perturb(build(config, 12))).isfinite().all()
     return None
 
 
@@ -142,7 +142,7 @@ def test_only_rows_compare_names():
 @pytest.mark.parametrize(("name", "value"), METHODS)
 def test_weights_are_counted_and_all_of_them_are_trained(name, value):
     config = ModelConfig(**{**TRANSLATION, name: value})
-    model = perturbed(build(config, 12))
+    model = perturb(build(config, 12))
     shapes = {part: tuple(weight.shape) for part, weight in model.state_dict().items()}
     assert parameter_shapes(config, 12) == shapes
     parameters = dict(model.named_parameters())
@@ -210,7 +210,7 @@ def test_settings_of_other_positions_are_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_view_of_positions_says_what_is_so(kind):
-    model = perturbed(build(ModelConfig(**TRANSLATION, positions=kind), 12))
+    model = perturb(build(ModelConfig(**TRANSLATION, positions=kind), 12))
     record = read_positions(model, SUMMARY, 9)
     assert record.kind == kind
     assert bool(record.biases) == model.encoder_input.positions.biases
@@ -236,7 +236,7 @@ def test_heads_are_explained_and_add_up(name, value):
 
 @pytest.mark.parametrize(("name", "value"), METHODS)
 def test_a_pruned_head_is_one_that_is_shut(name, value):
-    model = perturbed(build(ModelConfig(**{**TRANSLATION, name: value}), 12))
+    model = perturb(build(ModelConfig(**{**TRANSLATION, name: value}), 12))
     pruned = prune_heads(model, [HeadId("enc", 0, 1), HeadId("dec", 1, 0)])
     shapes = {part: tuple(weight.shape) for part, weight in pruned.state_dict().items()}
     assert shapes == parameter_shapes(pruned.config, 12)
@@ -321,7 +321,7 @@ def test_all_poolings_of_an_encoder_are_the_same(monkeypatch, pooling):
         with pytest.raises(ValueError, match="is not for texts"):
             pool_states(torch.zeros(3, 4).numpy(), pooling)
         return
-    model = perturbed(EncoderOnly(ModelConfig(**shape, pooling=pooling), 12).eval())
+    model = perturb(EncoderOnly(ModelConfig(**shape, pooling=pooling), 12).eval())
     hidden = model.encode(SOURCE, SOURCE > 0)
     vectors = model.pool(hidden, SOURCE > 0)
     monkeypatch.setattr(unpadded, "_memory", lambda *_: hidden[SOURCE > 0][None])

@@ -39,12 +39,12 @@ TINY = [
 def tiny(tmp_path):
     """Makes a shipped recipe tiny."""
 
-    def made(name, n_pairs, *overrides):
+    def load_tiny(name, n_pairs, *overrides):
         pairs = [f"data.{split}.0.pairs={n_pairs}" for split in ("train", "valid")]
         cache = f"data.cache_directory={tmp_path / 'cache'}"
         return load_recipe(name, [*TINY, *pairs, cache, *overrides])
 
-    return made
+    return load_tiny
 
 
 @pytest.fixture

@@ -39,24 +39,26 @@ class KernelsHook(BuildHookInterface[Any]):
         sys.path.insert(0, self.root)  # the package is not installed yet
         from tformer_cli.fast.native import build, library
 
-        asked = os.environ.get("TFORMER_BUILD_LEVELS", "")
+        setting = os.environ.get("TFORMER_BUILD_LEVELS", "")
         self._aside = tempfile.TemporaryDirectory()
         folder = library.LIBRARIES if version == "editable" else Path(self._aside.name)
         try:
             compiler = build.require_compiler()
-            chosen = build.levels_asked_for(compiler, asked)
-            made = build.build(chosen, folder, compiler=compiler)
+            chosen = build.levels_asked_for(compiler, setting)
+            libraries = build.build(chosen, folder, compiler=compiler)
         except build.BuildError as error:
-            if asked not in ("", "none") or "TFORMER_BUILD_COMPILER" in os.environ:
+            if setting not in ("", "none") or "TFORMER_BUILD_COMPILER" in os.environ:
                 self.app.abort(f"error: the kernels that were asked for: {error}")
             self.app.display_warning(f"without compiled kernels, which is slower: {error}")
             return
-        if version == "editable" or not made:
+        if version == "editable" or not libraries:
             return
         target = library.LIBRARIES.relative_to(self.root)
-        build_data["force_include"].update({str(path): str(target / path.name) for path in made})
+        build_data["force_include"].update(
+            {str(path): str(target / path.name) for path in libraries}
+        )
         build_data["pure_python"] = False  # libraries are of one platform
-        build_data["tag"] = f"py3-none-{build.wheel_platform(made, compiler)}"
+        build_data["tag"] = f"py3-none-{build.wheel_platform(libraries, compiler)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Removes what the wheel has by now."""

@@ -96,7 +96,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def prepare_device(device: torch.device) -> torch.device:
-    """Leaves out what makes a GPU slow with batches of ever new shapes; returns the device."""
+    """Disables what makes a GPU slow with batches of ever new shapes; returns the device."""
     import torch
 
     if device.type == "cuda":

@@ -4,7 +4,7 @@
 - Another package names its row as an entry point of the table's group, such as `tformer.views`. Its
   row has the type of the rows that ship.
 - Installed packages are searched only for an unknown name and for a list of all names.
-- A row that fails to load, or that has another type or name than it promised, is left out with one
+- A row that fails to load, or that has another type or name than it promised, is skipped with one
   warning that names its package.
 """
 

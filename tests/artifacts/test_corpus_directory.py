@@ -86,7 +86,7 @@ def test_other_directories_are_refused_and_left_as_they_are(tmp_path):
     with pytest.raises(ArtifactError, match=r"was started with a different SOURCE, seed; remove"):
         write(path, range(4), origin={**ORIGIN, "SOURCE": "b", "seed": "2"})
     (path / MANIFEST).write_text('{"schema": "y/1", "origin": {}, "shards": []}')
-    with pytest.raises(ArtifactError, match=r"is of another kind \(y/1\); name a new directory"):
+    with pytest.raises(ArtifactError, match=r"has another schema \(y/1\); name a new directory"):
         write(path, range(4))
     for damaged in ("[]", "{", '{"schema": "x/1"}', "null"):
         (path / MANIFEST).write_text(damaged)

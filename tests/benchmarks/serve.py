@@ -110,10 +110,10 @@ def serve(name, options):
     async def answer(request):
         return JSONResponse(await translate(json.loads(await request.body())))
 
-    async def used(request):
+    async def read_time(request):
         return JSONResponse(time.process_time())
 
-    routes = [Route("/", answer, methods=["POST"]), Route("/", used, methods=["GET"])]
+    routes = [Route("/", answer, methods=["POST"]), Route("/", read_time, methods=["GET"])]
     config = uvicorn.Config(
         Starlette(routes=routes), port=0, log_level="critical", access_log=False
     )

@@ -140,10 +140,10 @@ def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("signals", "status", "said"), [([], 1, "error: RuntimeError: why;"), ([15], 143, "")]
+    ("signals", "status", "message"), [([], 1, "error: RuntimeError: why;"), ([15], 143, "")]
 )
 def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
-    monkeypatch, tmp_path, signals, status, said
+    monkeypatch, tmp_path, signals, status, message
 ):
     def fail(*_, **__):
         raise RuntimeError("why")
@@ -152,12 +152,12 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
     monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == status
-    assert result.stderr.startswith(said)
-    assert bool(result.stderr) == bool(said)
+    assert result.stderr.startswith(message)
+    assert bool(result.stderr) == bool(message)
 
 
 @pytest.mark.parametrize(
-    ("error", "limits", "said"),
+    ("error", "limits", "message"),
     [
         (MemoryError(), {}, "there is not enough memory; use smaller batches, a smaller beam"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), {}, "there is not enough memory; use"),
@@ -175,7 +175,7 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
         ),
     ],
 )
-def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limits, said):
+def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limits, message):
     def fail(*_, **__):
         raise error
 
@@ -183,7 +183,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limits,
     monkeypatch.setattr("tformer_cli.cli.app.soft_limit", limits.get)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {said}")
+    assert result.stderr.startswith(f"error: {message}")
     assert result.stderr.count("\n") == 1
 
 

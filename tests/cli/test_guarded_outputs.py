@@ -218,7 +218,7 @@ def pictures(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("classify vit a.png -o a.png", "a.png is also the input (TEXT); name another file"),
         ("classify vit a.png -o link.png", "link.png is also the input (TEXT)"),
@@ -237,12 +237,12 @@ def pictures(tmp_path, monkeypatch):
         ("inspect-heads vit a.png --format png -o a.png", "a.png is also the input (TEXT)"),
     ],
 )
-def test_a_picture_that_is_read_is_not_replaced(pictures, words, said):
+def test_a_picture_that_is_read_is_not_replaced(pictures, words, message):
     before = content(pictures)
     done = run(*words.split())
     assert done.exit_code == 2, done.stderr
     # a note of the import and the device come first: only then is the list of pictures read
-    assert said in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert content(pictures) == before
 
 

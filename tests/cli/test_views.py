@@ -203,7 +203,7 @@ def pruning_of(model):
 
 
 def scores_of():
-    counts = AlignmentCounts(found=100, sure=90, found_sure=70, found_possible=80)
+    counts = AlignmentCounts(n_links=100, sure=90, found_sure=70, found_possible=80)
     ways = [
         AlignmentScore(name=f"cross.{layer}.{head}", convention=convention, counts=counts)
         for layer in range(2)
@@ -476,7 +476,7 @@ def draw(models, chart, report, biased):
         if name not in ways:
             pytest.fail(f"{name} is a view that is not drawn here: add it to `draw`, in this file")
         options |= {"width": width, "height": 50, "encoding": encoding, "errors": "replace"}
-        return screens.drawn(lambda console: [way(console) for way in ways[name]], **options)
+        return screens.draw_text(lambda console: [way(console) for way in ways[name]], **options)
 
     return text_of
 

@@ -18,7 +18,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.guide import find_guide
 
 
-def built(steps, **settings):
+def build_segments(steps, **settings):
     builder = SegmentBuilder(**settings)
     for name, *given_ in steps:
         getattr(builder, name)(*given_)
@@ -28,7 +28,7 @@ def built(steps, **settings):
 
 
 def test_a_builder_counts_characters_and_depths():
-    segment = built(
+    segment = build_segments(
         [
             ("text", "\n the "),
             ("open", "<a>", "once"),
@@ -75,7 +75,7 @@ def test_what_was_built_is_rendered_as_it_was(steps):
         depth += {"open": 1, "close": -1}.get(step[0], 0)
         kept.append(step)
         expected += step[-1]
-    segment = built([*kept, *[("close", "[c]")] * depth])
+    segment = build_segments([*kept, *[("close", "[c]")] * depth])
     expected += "[c]" * depth
     # Only blanks at the ends move out of markup
     assert "".join(render_segment(segment).split()) == "".join(expected.split())
@@ -84,7 +84,7 @@ def test_what_was_built_is_rendered_as_it_was(steps):
 
 
 def test_only_changed_segments_are_written_anew():
-    segment = built([("text", " a & b ")])
+    segment = build_segments([("text", " a & b ")])
     document = TextDocument(["<p>", Slot(segment, " a &amp; b ", lambda t: t.replace("&", "%"))])
     # Equal to the original: keeps the original bytes
     assert document.write([None]) == document.write([segment]) == b"<p> a &amp; b "

@@ -87,9 +87,9 @@ def unsupported_reason(translator):
     return translator.engine().reasons.get("compiled")
 
 
-def check_equal(found, expected):
+def check_equal(actual, expected):
     """The same texts and tokens; probabilities that differ by rounding alone."""
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(actual, expected, strict=True):
         assert (ours.index, ours.source, ours.n_parts) == (
             theirs.index,
             theirs.source,

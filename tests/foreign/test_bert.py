@@ -49,10 +49,10 @@ def outputs(model, batch, theirs, their_batch):
     return (model.encode(*batch) if states else model(*batch)), expected
 
 
-def check_gradients(model, theirs, found, expected):
+def check_gradients(model, theirs, actual, expected):
     """Compares the gradients of a random function of both outputs."""
-    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(5))
-    (found * weights).sum().backward()
+    weights = torch.randn(actual.shape, generator=torch.Generator().manual_seed(5))
+    (actual * weights).sum().backward()
     (expected * weights).sum().backward()
     body = theirs.base_model
     first = body.encoder.layer[0] if hasattr(body, "encoder") else body.transformer.layer[0]

@@ -77,17 +77,17 @@ def test_cut_codes_of_fairseq_are_refused(tmp_path, n_lines, ends):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b'{"id2label": {"0": "\\uD800"}}', "surrogates not allowed"),
         (b'{"a": [' + b"[]," * 4_300_000 + b"0]}", "has more than 4,194,304 values"),
     ],
     ids=["half a character", "many values"],
 )
-def test_json_that_no_model_has_is_refused_in_one_line(tmp_path, content, said):
+def test_json_that_no_model_has_is_refused_in_one_line(tmp_path, content, message):
     file = tmp_path / "config.json"
     file.write_bytes(content)
-    with pytest.raises(ArtifactError, match=said) as caught:
+    with pytest.raises(ArtifactError, match=message) as caught:
         read_json_file(file)
     assert "\n" not in str(caught.value)
     assert str(caught.value).isascii()

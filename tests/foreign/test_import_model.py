@@ -176,7 +176,7 @@ def test_the_output_must_be_named(source):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("none", "no such file or directory"),
         (".", "config.json is missing"),
@@ -184,12 +184,12 @@ def test_the_output_must_be_named(source):
         ("b/a.bin", "is a model of PyTorch"),
     ],
 )
-def test_what_is_no_model_is_refused(tmp_path, monkeypatch, path, said):
+def test_what_is_no_model_is_refused(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").write_text("text")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "a.bin").write_bytes(b"whatever others keep in such files")
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         import_model(path, None)
 
 
@@ -251,7 +251,7 @@ def test_runs_of_ids_are_joined():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"Wemb": np.zeros((5, D))}, "but the vocabulary"),
         ({"Wemb": np.float32(1)}, "but the vocabulary"),
@@ -264,10 +264,10 @@ def test_runs_of_ids_are_joined():
         ({"encoder_l1_self_Wq": np.zeros((2, 2, 2))}, "damaged or not of one model"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_and_nothing_is_left(tmp_path, change, said):
+def test_weights_that_do_not_fit_are_refused_and_nothing_is_left(tmp_path, change, message):
     changed = {**weights(OPTIONS), **{n: np.float32(array) for n, array in change.items()}}
     source = write(tmp_path / "marian", changed, OPTIONS)
-    refused("import", source, "-o", tmp_path / "ours", says=said)
+    refused("import", source, "-o", tmp_path / "ours", says=message)
     assert [path.name for path in tmp_path.iterdir()] == ["marian"]
 
 

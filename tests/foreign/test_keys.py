@@ -112,16 +112,19 @@ FILES = {
     "2_Normalize/config.json": {"made_up_too": 1},
 }
 """A made-up value in each file."""
-OF_SENTENCES = list(FILES)[6:]
+SENTENCE_FILES = list(FILES)[6:]
 WITHOUT = {
     # the library has no tokenizer of Marian that reads it
-    "marian": {"tokenizer.json", *OF_SENTENCES},
+    "marian": {"tokenizer.json", *SENTENCE_FILES},
     # encoders write nothing
-    **{key: {"generation_config.json", *OF_SENTENCES} for key in encoders.SHAPES},
+    **{key: {"generation_config.json", *SENTENCE_FILES} for key in encoders.SHAPES},
     "sentences": {"generation_config.json"},
 }
 CASES = [
-    (kind, file) for kind in KINDS for file in FILES if file not in WITHOUT.get(kind, OF_SENTENCES)
+    (kind, file)
+    for kind in KINDS
+    for file in FILES
+    if file not in WITHOUT.get(kind, SENTENCE_FILES)
 ]
 
 

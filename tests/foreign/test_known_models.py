@@ -79,7 +79,7 @@ def test_all_models_of_a_pair_are_found_the_meant_one_first():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("en-qq", "no known model translates en to qq; near are en-sq, "),
         ("de-gv", "; through English: de-en and en-gv; `tformer models` lists models by pair"),
@@ -89,10 +89,10 @@ def test_all_models_of_a_pair_are_found_the_meant_one_first():
         ("bert-base-uncase", "no model has this short name; did you mean bert-base-uncased?"),
     ],
 )
-def test_an_unknown_pair_or_name_gets_the_nearest_ones(name, said):
-    with pytest.raises(ArtifactError, match=re.escape(said)):
+def test_an_unknown_pair_or_name_gets_the_nearest_ones(name, message):
+    with pytest.raises(ArtifactError, match=re.escape(message)):
         check_pair(name)
-    refused("translate", name, "a cat", says=said)
+    refused("translate", name, "a cat", says=message)
 
 
 def test_other_words_are_left_to_the_messages_about_paths():

@@ -57,10 +57,10 @@ def directory(tmp_path):
     return write
 
 
-def check_logits(found, ours, expected, ids):
-    kept = [n for n, foreign in enumerate(found.ids) if n != BOS_ID and foreign >= 0]
+def check_logits(actual, ours, expected, ids):
+    kept = [n for n, foreign in enumerate(actual.ids) if n != BOS_ID and foreign >= 0]
     logits = logits_of(ours, ids)[:, kept]
-    assert (logits - expected[:, [found.ids[n] for n in kept]]).abs().max() <= 1e-5
+    assert (logits - expected[:, [actual.ids[n] for n in kept]]).abs().max() <= 1e-5
     assert expected.abs().max() > 0.5
 
 

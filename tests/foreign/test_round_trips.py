@@ -78,20 +78,20 @@ def outputs_of(path, task, lines=LINES):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def assert_same(found, wanted):
+def assert_same(actual, wanted):
     """Texts are equal, and numbers to 1e-5."""
     if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
+        assert actual.keys() == wanted.keys()
         for name, value in wanted.items():
-            assert_same(found[name], value)
+            assert_same(actual[name], value)
     elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for item, expected in zip(found, wanted, strict=True):
+        assert len(actual) == len(wanted)
+        for item, expected in zip(actual, wanted, strict=True):
             assert_same(item, expected)
     elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+        assert actual == pytest.approx(wanted, rel=1e-5, abs=1e-5)
     else:
-        assert found == wanted
+        assert actual == wanted
 
 
 REMEDY = r"; export with --format|; train with|; use `tformer translate`$|; name the model"

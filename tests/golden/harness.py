@@ -254,17 +254,17 @@ def mask_hashes(text):
     return re.sub(r"[0-9a-f]{32,}", "HASH", text)
 
 
-def is_same(key, found, expected):
+def is_same(key, actual, expected):
     """Compares two fingerprints, numbers within what processors differ by."""
-    found, expected = found.split(), expected.split()
-    if found[:2] != expected[:2] or len(found) != len(expected):
+    actual, expected = actual.split(), expected.split()
+    if actual[:2] != expected[:2] or len(actual) != len(expected):
         return False
     suffix = key.rpartition(".")[2]
     tolerance = (
         ARRAY_TOLERANCE if suffix in ("safetensors", "npz", "npy", "png") else TEXT_TOLERANCE
     )
-    most = tolerance * (1 + float(found[1]) ** 0.5) if len(found) > 2 else 0.0
+    most = tolerance * (1 + float(actual[1]) ** 0.5) if len(actual) > 2 else 0.0
     return all(
         abs(float(value) - float(other)) <= most
-        for value, other in zip(found[2:], expected[2:], strict=True)
+        for value, other in zip(actual[2:], expected[2:], strict=True)
     )

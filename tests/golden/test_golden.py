@@ -30,9 +30,9 @@ def expected():
     return json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
 
 
-def is_one_of(key, found, wanted):
+def is_one_of(key, actual, wanted):
     return any(
-        is_same(key, found, value) for value in ([wanted] if isinstance(wanted, str) else wanted)
+        is_same(key, actual, value) for value in ([wanted] if isinstance(wanted, str) else wanted)
     )
 
 

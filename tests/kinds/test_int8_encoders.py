@@ -61,9 +61,9 @@ def model(tmp_path):
     return make
 
 
-def largest(found, expected):
+def largest(actual, expected):
     """The largest difference of rows of numbers."""
-    return max(np.abs(np.subtract(*pair)).max() for pair in zip(found, expected, strict=True))
+    return max(np.abs(np.subtract(*pair)).max() for pair in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("verb", KINDS)

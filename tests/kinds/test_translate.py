@@ -64,7 +64,7 @@ def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said
 
 
 @pytest.mark.parametrize(
-    ("options", "raised", "said"),
+    ("options", "raised", "message"),
     [
         ({"n_best": 3}, {"beam_size": 3}, ""),
         ({"n_best": 5}, {"beam_size": 5}, "beam size raised from 3 to 5, to find 5 translations"),
@@ -86,13 +86,13 @@ def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said
         ),
     ],
 )
-def test_more_translations_than_the_beam_raise_it_and_say_so(model, options, raised, said):
+def test_more_translations_than_the_beam_raise_it_and_say_so(model, options, raised, message):
     told = []
     opened = open_model(model, tell=told.append, **options)
     config = opened.translator.config
     assert config.n_best == options["n_best"]
     assert {name: getattr(config, name) for name in raised} == raised
-    assert told == ([said] if said else [])
+    assert told == ([message] if message else [])
 
 
 def test_as_many_translations_come_as_are_asked_for(model):

@@ -128,7 +128,7 @@ def test_measures_of_known_cases(links, line, expected):
 
 def test_sums_are_of_the_corpus_and_lines_must_correspond():
     right = count_links(({(0, 0)}, "0-0"), ({(1, 2), (2, 1)}, "1-2 2-1 3?3"))
-    assert (right.found, right.sure, right.error_rate) == (3, 3, 0.0)
+    assert (right.n_links, right.sure, right.error_rate) == (3, 3, 0.0)
     assert count_links(({(1, 2), (2, 1)}, "0-0"), ({(0, 0)}, "1-2 2-1 3?3")).error_rate == 1.0
 
 

@@ -49,7 +49,7 @@ def test_rotary_positions_turn_pairs_as_complex_numbers(base):
         torch.arange(6.0, dtype=torch.float64) / 6
     )
     expected = pairs * torch.polar(torch.ones_like(angle), angle)
-    turned = RotaryPositions(64, 12, base).turned(heads, slice(0, 50))
+    turned = RotaryPositions(64, 12, base).rotate_heads(heads, slice(0, 50))
     assert torch.allclose(turned[..., :6], expected.real.float(), atol=1e-5)
     assert torch.allclose(turned[..., 6:], expected.imag.float(), atol=1e-5)
 
@@ -61,7 +61,7 @@ def test_they_are_those_of_llama_and_gpt_neox():
     config = llama.LlamaConfig(hidden_size=64, num_attention_heads=4, max_position_embeddings=512)
     cosine, sine = llama.LlamaRotaryEmbedding(config)(query, torch.arange(300)[None])
     ours = RotaryPositions(512, 16)
-    found = [ours.turned(heads, slice(0, 300)) for heads in (query, key)]
+    found = [ours.rotate_heads(heads, slice(0, 300)) for heads in (query, key)]
     for theirs in (llama, neox):
         expected = theirs.apply_rotary_pos_emb(query, key, cosine, sine)
         for turned, wanted in zip(found, expected, strict=True):
@@ -70,9 +70,8 @@ def test_they_are_those_of_llama_and_gpt_neox():
 
 def test_scores_of_turned_arrows_depend_on_the_offset_alone():
     query, key = arrows(1, 8), arrows(1, 8) - 0.5
-    rotary = RotaryPositions(100, 8)
-    at = [rotary.turned(query, slice(p, p + 1)) @ rotary.turned(key, slice(p + 7, p + 8)).T
-          for p in (0, 1, 60)]  # fmt: skip
+    rotate = RotaryPositions(100, 8).rotate_heads
+    at = [rotate(query, slice(p, p + 1)) @ rotate(key, slice(p + 7, p + 8)).T for p in (0, 1, 60)]
     assert torch.allclose(at[0], at[1], atol=1e-5)
     assert torch.allclose(at[0], at[2], atol=1e-5)
     assert not torch.allclose(at[0], query @ key.T, atol=1e-2)
@@ -82,18 +81,18 @@ def test_positions_of_each_row_turn_like_those_of_all_rows():
     heads = arrows(2, 3, 4, 8)
     rotary = RotaryPositions(100, 8)
     places = torch.tensor([[[5, 5, 5, 5]], [[9, 9, 9, 9]]])
-    turned = rotary.turned(heads, places)
-    assert torch.equal(turned[0], rotary.turned(heads[0], slice(5, 6)))
-    assert torch.equal(turned[1], rotary.turned(heads[1], slice(9, 10)))
-    assert rotary.turned(heads.bfloat16(), places).dtype == torch.bfloat16
+    turned = rotary.rotate_heads(heads, places)
+    assert torch.equal(turned[0], rotary.rotate_heads(heads[0], slice(5, 6)))
+    assert torch.equal(turned[1], rotary.rotate_heads(heads[1], slice(9, 10)))
+    assert rotary.rotate_heads(heads.bfloat16(), places).dtype == torch.bfloat16
 
 
 def test_a_table_made_while_translating_serves_training():
     rotary = RotaryPositions(100, 8)
     with torch.inference_mode():
-        rotary.turned(arrows(4, 8), slice(0, 4))
+        rotary.rotate_heads(arrows(4, 8), slice(0, 4))
     heads = arrows(4, 8).requires_grad_()
-    rotary.turned(heads, slice(0, 4)).square().sum().backward()
+    rotary.rotate_heads(heads, slice(0, 4)).square().sum().backward()
     assert torch.allclose(heads.grad, 2 * heads, atol=1e-5)  # a turn changes no length
 
 
@@ -185,7 +184,7 @@ def test_biases_of_each_row_are_those_of_all_rows(positions):
         ({"relative_buckets": 9}, "relative_buckets: must be even"),
         ({"relative_buckets": 2}, "relative_buckets: must be 4 to 65536, but is 2"),
         ({"relative_distance": 16}, "relative_distance: must be above 16, half of"),
-        ({"decoder_cell": "ssru"}, 'positions: "relative" is of self-attention'),
+        ({"decoder_cell": "ssru"}, 'positions: "relative" needs self-attention'),
     ],
 )
 def test_impossible_relative_positions_are_refused(changes, message):

@@ -26,8 +26,8 @@ def threads(request):
     torch.set_num_threads(1)
 
 
-def close(found, expected):
-    return torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
+def close(actual, expected):
+    return torch.allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("n_outputs", "width"), [(1, 5), (4, 17), (17, 66), (96, 32), (300, 64)])

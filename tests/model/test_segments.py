@@ -276,7 +276,7 @@ def test_they_serve_an_encoder_and_a_decoder(sentences, one_thread):
         ({"memory": -1}, "memory: must be 0 to 1048576, but is -1"),
         ({"d_model": 15, "n_heads": 3}, "d_model: segments positions need an even width"),
         ({"similarity": "cosine"}, 'positions: "segments" are of a product'),
-        ({"memory": 0, "decoder_cell": "ssru"}, 'positions: "segments" is of self-attention'),
+        ({"memory": 0, "decoder_cell": "ssru"}, 'positions: "segments" needs self-attention'),
     ],
 )
 def test_impossible_memories_are_refused(changes, message):

@@ -140,7 +140,7 @@ def test_tokens_are_as_probable_as_to_the_model(activation, changes):
             weight += torch.randn_like(weight)
         # large, so that an exponential that overflows would be seen
         rows = HIDDEN * torch.tensor([0.1, 1.0, 1.0, 10.0, 50.0, 100.0, 1.0]).unsqueeze(1)
-        expected = model.project(model.transformed(rows)).double().log_softmax(1)
+        expected = model.project(model.transform_hidden(rows)).double().log_softmax(1)
     head = TokenHead(config, {name: weight.numpy() for name, weight in model.state_dict().items()})
     for row, wanted in zip(rows.numpy(), expected, strict=True):
         np.testing.assert_allclose(head.log_probabilities(row), wanted.numpy(), atol=1e-4)

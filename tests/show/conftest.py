@@ -7,37 +7,37 @@ import pytest
 def make_run(tmp_path):
     """Writes the metrics of a run; returns its directory."""
 
-    def made(name, *entries, rest=""):
+    def write_run(name, *entries, rest=""):
         run = tmp_path / name
         run.mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in entries)
         (run / "metrics.jsonl").write_text(lines + rest, encoding="utf-8")
         return run
 
-    return made
+    return write_run
 
 
 @pytest.fixture
 def report():
     """Makes a report of a step."""
 
-    def made(step, loss=2.0, **others):
+    def make_report(step, loss=2.0, **others):
         course = {"epoch": step / 10, "tokens": 100 * step, "seconds": 2.0 * step}
         values = {"learning_rate": 1e-3, "tokens_per_second": 50.0, "perplexity": 9.0}
         return {"kind": "report", "step": step, "loss": loss, **course, **values, **others}
 
-    return made
+    return make_report
 
 
 @pytest.fixture
 def validation():
     """Makes a validation of a step."""
 
-    def made(step, bleu=10.0, weights="current"):
+    def make_validation(step, bleu=10.0, weights="current"):
         scores = {"loss": 3.0, "perplexity": 20.0, "bleu": bleu, "chrf": 30.0}
         return {"kind": "validation", "step": step, "scores": scores, "weights": weights}
 
-    return made
+    return make_validation
 
 
 @pytest.fixture

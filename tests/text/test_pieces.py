@@ -95,7 +95,7 @@ def test_the_file_is_read_again(tmp_path, codes, target):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("#version: 0.3\na b\n", "unknown version"),
         ("#version: 0.2\na b\nc\n", "its merge 2 is not two symbols"),
@@ -103,8 +103,8 @@ def test_the_file_is_read_again(tmp_path, codes, target):
         ("a b c\n", "its merge 1 is not two symbols"),
     ],
 )
-def test_damaged_codes_are_refused_in_one_line(text, said):
-    with pytest.raises(DataError, match=said) as error:
+def test_damaged_codes_are_refused_in_one_line(text, message):
+    with pytest.raises(DataError, match=message) as error:
         SubwordCodes(text, "codes")
     assert "\n" not in str(error.value)
 

@@ -29,13 +29,13 @@ def make(tmp_path):
     rows = [(f"the soup was {word}", "up" if up else "down") for word, up in WORDS.items()] * 12
     (tmp_path / "a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
 
-    def made(run, head="ForMaskedLM", kind="bert", task=None, model=None, **training):
+    def start_recipe(run, head="ForMaskedLM", kind="bert", task=None, model=None, **training):
         start = tmp_path / f"{kind}{head}"
         if not start.exists():
             labels = {"num_labels": 3} if "Class" in head else {}
             encoders.write_directory(tmp_path / f"{start.name}-theirs", kind, head, std=0, **labels)
             import_model(str(tmp_path / f"{start.name}-theirs"), start)
-        made = recipe_maker(
+        maker = recipe_maker(
             tmp_path,
             complete=completion(run, lambda _: None),
             task={"kind": "classify", **(task or {})},
@@ -46,9 +46,9 @@ def make(tmp_path):
             },
             validation={"every": 12},
         )  # fmt: skip
-        return made(model={"from": str(start), **(model or {})})
+        return maker(model={"from": str(start), **(model or {})})
 
-    return made
+    return start_recipe
 
 
 def start_model(recipe):

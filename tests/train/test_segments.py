@@ -159,11 +159,11 @@ def test_a_rollback_goes_on_without_a_memory(segments, tmp_path, monkeypatch, is
         save = RunSaver.save_rollback
         with monkeypatch.context() as patch:
 
-            def killed(*given):
+            def save_and_fail(*given):
                 save(*given)
                 raise KeyError("the power is cut")
 
-            patch.setattr(RunSaver, "save_rollback", killed)
+            patch.setattr(RunSaver, "save_rollback", save_and_fail)
             with pytest.raises(KeyError, match="power"):
                 train(recipe, tmp_path / "run")
         train(recipe, tmp_path / "run")

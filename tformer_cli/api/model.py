@@ -244,7 +244,7 @@ class LoadedModel(InspectedModel):
         Raises:
             TypeError: if the lines are one string, or hold something else.
             ValueError: if `buffer_lines` is not positive.
-            ArtifactError: if the model is no encoder alone.
+            ArtifactError: if the model is not encoder-only.
             UsageError: if it has not what is to be pooled.
             DataError: while it is read, if a text is too long and `too_long` is "error", or an
                 image cannot be read.

@@ -138,7 +138,7 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
         raise ArtifactError(f"{file}: has no rank and alpha above 0; {RESTORE}")
     base, modules = (values.get(name) for name in ("base_model_name_or_path", "target_modules"))
     is_by_name = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
-    # Then some modules of these names were left out on purpose
+    # Then some modules of these names were omitted on purpose
     partly = (values.get(name) for name in ("layers_to_transform", "exclude_modules"))
     is_partly = any(value not in (None, [], "") for value in partly)  # 0 is the first layer
     return AdapterSettings(
@@ -366,7 +366,7 @@ def _check_none_missing(
     ends = () if adapter.base_hash else adapter.settings.target_modules
     adapted = {id(names.find(module)) for module in modules}
     for name, part in names.parts.items():
-        if f"{name}.weight" in names.saved:  # heads are often left out, or saved whole
+        if f"{name}.weight" in names.saved:  # heads are often missing, or saved whole
             continue
         is_meant = any(name == end or name.endswith(f".{end}") for end in ends)
         if is_meant and id(part) not in adapted:

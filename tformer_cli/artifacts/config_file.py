@@ -198,7 +198,7 @@ class TaskRow(NamedTuple):
     predicts: bool = True
     """False for an encoder that only turns its input into vectors."""
     needed: tuple[tuple[str, str], ...] = ()
-    """Keys of a recipe that must not be 0 or left out, each with a message."""
+    """Keys of a recipe that must not be 0 or missing, each with a message."""
     has_distillation: bool = False
     """True if a teacher can write training targets for a student."""
     defaults: Settings = MappingProxyType({})

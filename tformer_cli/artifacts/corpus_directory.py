@@ -87,7 +87,7 @@ class ShardDirectory:
 def shard_directory(
     path: Path, about: Mapping[str, Any], origin: Mapping[str, str]
 ) -> Iterator[ShardDirectory]:
-    """Opens a directory of shards, new or begun before, for this process alone."""
+    """Opens a directory of shards, new or begun before, for only this process."""
     make_directory(path)
     with held_directory(path):
         remove_leftovers_of(path / MANIFEST)
@@ -203,7 +203,7 @@ class CorpusDirectory:
 def corpus_directory(
     path: Path, about: Mapping[str, Any], origin: Mapping[str, str], files: Sequence[str]
 ) -> Iterator[CorpusDirectory]:
-    """Opens a directory of shards, new or begun before, for this process alone."""
+    """Opens a directory of shards, new or begun before, for only this process."""
     make_directory(path)
     with held_directory(path):
         directory = begun_corpus(path, about, origin, files)
@@ -236,7 +236,7 @@ def begun_corpus(
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{manifest}: is damaged or of another kind; {ANEW}") from None
     if schema != about["schema"]:
-        raise ArtifactError(f"{manifest}: is of another kind ({schema}); name a new directory")
+        raise ArtifactError(f"{manifest}: has another schema ({schema}); name a new directory")
     check_same_origin(theirs, origin, manifest, ANEW)
     for number in [*directory.done]:
         if number >= len(files) or not _is_whole(path / files[number], directory.done[number]):

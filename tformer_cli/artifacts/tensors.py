@@ -22,7 +22,7 @@ def save_tensors(
 ) -> None:
     """Writes tensors, whole or not at all, readable for whom other new files are readable."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # The library writes under a name that no one knows again, for its owner alone: it gets a
+    # The library writes under a name that nobody knows again, for only its owner: it gets a
     # directory that `remove_leftovers` would find, and the file the rights of other new files
     with (
         written_aside(path) as aside,

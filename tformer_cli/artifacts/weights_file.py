@@ -124,8 +124,8 @@ _CACHE_LINE, _BLOCK = 64, 1 << 20
 class StoredArrays(Mapping[str, NDArray[Any]]):
     """Tensors of an open file, each read whenever it is asked for; real numbers become float32.
 
-    Nothing of the file is mapped: what another program writes over it later changes no number, and
-    a file that was cut ends no process. Reading after such a change is an error.
+    Nothing of the file is mapped: later changes of the file change nothing read, and a file that
+    was cut ends no process. Reading after such a change is an error.
     """
 
     def __init__(self, path: Path) -> None:

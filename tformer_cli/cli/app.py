@@ -156,7 +156,7 @@ class OneLineErrors(LazyGroup):
             advice = advice if RUNTIME in advice else f"pip install {error.name}"
             missing = f"needs {error.name}, which is not installed"
             _end(words, error, f"{command}: {missing}; {advice}", 2)
-        # our own bugs are also one line, and so are panics of libraries, which are not Exceptions
+        # our own bugs are also one line, as are panics of libraries, which are not Exceptions
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])

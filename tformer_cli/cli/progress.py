@@ -39,26 +39,26 @@ class PlainProgress(LineProgress):
         self._what, self._unit = what, unit
         self._begun = begun
         self._detail = ""
-        self._start = self._said_at = monotonic()
+        self._start = self._last_time = monotonic()
         self._done = 0
-        self._said: int | None = None
+        self._last_lines: int | None = None
 
     def update(self, n_lines: int, detail: str = "") -> None:
         """Reports if some time has passed since the last report."""
         self._done, self._detail = n_lines, detail
-        if monotonic() - self._said_at >= SECONDS_BETWEEN_REPORTS:
+        if monotonic() - self._last_time >= SECONDS_BETWEEN_REPORTS:
             self._say(n_lines)
 
     def end(self) -> None:
         """Reports the total, unless nothing or just that was reported."""
         # A short job says nothing at all: scripts that run hundreds keep a readable log
-        if self._said not in (None, self._done):
+        if self._last_lines not in (None, self._done):
             self._say(self._done)
 
     def _say(self, n_lines: int) -> None:
-        self._said, self._said_at = n_lines, monotonic()
+        self._last_lines, self._last_time = n_lines, monotonic()
         # Lines of an earlier start took none of this time
-        rate = (n_lines - self._begun) / max(self._said_at - self._start, 1e-9)
+        rate = (n_lines - self._begun) / max(self._last_time - self._start, 1e-9)
         done, left = count_of(n_lines, self._unit), ""
         if self._total:
             done = f"{n_lines:,} of {count_of(self._total, self._unit)}"

@@ -30,12 +30,12 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 MOST_STRINGS = 50_000
 """Training strings that may be asked for."""
 _HELD_OUT_SHARE, _MOST_HELD_OUT = 0.1, 1000
-"""Share of all strings for validation, and as many for the test; at most so many of each."""
+"""Share of all strings for validation, the same share for the test, and the most of each."""
 _PATIENCE = 20_000
 """Draws in a row without a new string after which the strings count as exhausted."""
 _PARTNERS = {")": "(", "]": "["}
 _DAMAGED_SHARE = 0.5
-"""Of strings of brackets; some of them are balanced all the same."""
+"""Share of bracket strings that are damaged; some of them are balanced all the same."""
 
 
 class Example(NamedTuple):

@@ -33,7 +33,7 @@ class Format(NamedTuple):
     tells_encoding: bool = False
     """True if each file of the format tells its encoding, as XML does."""
     labels: Literal["always", "some", "never"] = "some"
-    """Whether files have a label of their language; some: those in which one is seen."""
+    """Which files have a label of their language; some: those in which one is seen."""
 
     @property
     def read(self) -> Reader:

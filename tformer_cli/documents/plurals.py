@@ -129,7 +129,7 @@ def sample_number(
 ) -> str:
     """Chooses a number that belongs to both categories; "" if there is none.
 
-    If no number fits both, the target category wins: the sentence must have that form.
+    If no value fits both, the target category wins: the sentence must have that form.
     """
     ours, theirs = (
         (plural_samples(code, is_ordinal=is_ordinal) or plural_samples("en", is_ordinal=is_ordinal))

@@ -581,5 +581,5 @@ def decode_as(data: bytes, name: str) -> str | None:
 
 def unescape(text: str) -> str:
     """Decodes character references as browsers do."""
-    # Python cannot parse so many digits; browsers also show this character
+    # Python cannot parse that many digits; browsers also show this character
     return html.unescape(_ENDLESS.sub("\ufffd", text))

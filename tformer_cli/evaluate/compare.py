@@ -222,9 +222,9 @@ def files_of_test_set(name: str, language_pair: str | None) -> tuple[Path, list[
         raise UsageError(f"--test-set: sacreBLEU has no {name}; {hint}")
     dataset = DATASETS[name]
     if language_pair not in dataset.langpairs:
-        found = f"; found {language_pair}" if language_pair else ""
+        remark = f"; found {language_pair}" if language_pair else ""
         pairs = ", ".join(dataset.langpairs)
-        raise UsageError(f"--language-pair: {name} has {pairs}{found}; name one of them")
+        raise UsageError(f"--language-pair: {name} has {pairs}{remark}; name one of them")
     try:
         source = get_source_file(name, str(language_pair))
         references = get_reference_files(name, str(language_pair))

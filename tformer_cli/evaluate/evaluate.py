@@ -460,7 +460,7 @@ def evaluate_texts(
     stride: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> TextEvaluation[TextScores]:
-    """Scores lines of text, blank ones left out, or all of them as one text."""
+    """Scores lines of text without the blank ones, or all of them as one text."""
     directory = opened.directory
     config = directory.config
     longest = config.max_positions

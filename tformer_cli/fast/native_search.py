@@ -55,9 +55,9 @@ KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
 )
 """Demands on a sentence that they know."""
 CACHE_BYTES = 32 << 20
-"""Of a processor's last cache, as far as matrices are concerned."""
+"""Bytes of matrices that a processor's last cache holds."""
 TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
-"""Of a batch where settings leave the choice: see `fitting_tokens`."""
+"""Tokens of a batch where settings leave the choice: see `fitting_tokens`."""
 LEAST_SHARED, MOST_SHARING = 1 << 21, 8
 """Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
@@ -138,8 +138,8 @@ class CompiledSearch:
             return False
         in_torch = _in_torch(model)
         # A stored model that was made in torch since may have been changed there
-        if in_torch is None or self._made is not in_torch:
-            return in_torch is self._made
+        if in_torch is None or self._torch_model is not in_torch:
+            return in_torch is self._torch_model
         from tformer_cli.fast.native.torch_weights import versions
 
         return versions(self._modules) == self._versions
@@ -151,11 +151,11 @@ class CompiledSearch:
         return unsupported_state(self._modules)
 
     def _pack(self) -> None:
-        self._made = _in_torch(self._model)
+        self._torch_model = _in_torch(self._model)
         try:
             library = load_library(self._tell)
             # Straight from the stored arrays, so that torch need not be loaded
-            if self._made is None:
+            if self._torch_model is None:
                 with self._model.arrays() as arrays:
                     self._native = NativeModel(
                         library,
@@ -167,10 +167,10 @@ class CompiledSearch:
                 return
             from tformer_cli.fast.native.torch_weights import native_model, versions
 
-            self._native = native_model(library, self._made)
+            self._native = native_model(library, self._torch_model)
         except (KernelsUnavailable, MemoryError) as error:
             raise EngineUnavailableError(str(error)) from None
-        self._modules = list(self._made.modules())
+        self._modules = list(self._torch_model.modules())
         self._versions = versions(self._modules)
 
     def _present(self) -> NativeModel:
@@ -480,9 +480,9 @@ def plan_native_batches(
     share, n_tokens = 0.0, 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         length = lengths[index]
-        # A sentence is of the batch in whose share its middle lies, provided that it fits
+        # A sentence joins the batch in whose share its middle lies, provided that it fits
         if not batches or n_tokens + length / 2 > share or n_tokens + length > batch_tokens:
-            # Of what is left, or a full batch would leave a tiny one, which reads all weights, too
+            # A share of the rest: full batches would leave a tiny one, which reads all weights
             share = n_left / max(1, n_batches - len(batches))
             batches.append([])
             n_tokens = 0

@@ -124,6 +124,6 @@ def _rotate_heads(layer: MultiHeadAttention, projected: Tensor, spans: Spans) ->
     # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
     split = projected.view(projected.shape[1], 3, layer.n_heads, layer.head_width)
     heads = split.permute(1, 2, 0, 3)
-    turned = layer.positions.turned(heads[:2], spans.positions).to(projected.dtype)
+    turned = layer.positions.rotate_heads(heads[:2], spans.positions).to(projected.dtype)
     # Values carry no positions
     return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)

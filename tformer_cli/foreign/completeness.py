@@ -21,7 +21,7 @@ from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
 # multiples that tools pad the rows of a vocabulary to, for the speed of their products
 PADDED_TO = (8, 64, 128)
-# at most one piece in so many may have no merge, such as words outside the merges' training text
+# at most one piece in this many may have no merge, such as words outside the merges' training text
 _TOLERATED = 100
 _UNUSED = re.compile(rf"{UNUSED}(\d+)>")
 # pieces that are names, not text; fairseq pads its dictionaries with the last

@@ -17,7 +17,7 @@ _SIDES = ("source", "src"), ("target", "tgt", "trg")
 # begins a file of merges
 _VERSION = b"#version:"
 IN_PIECES = (
-    "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
+    "no SentencePiece model (*.model) and no list of merges (bpecodes) lies next to it, so texts "
     "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
 )
 IN_WORDS = (

@@ -1,6 +1,6 @@
 """Files that ship with the package: guides as Markdown, notebooks, and recipes to copy.
 
-Guides and `notebooks` lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe`
+Guides and `notebooks` lie next to this file; the recipes in `recipes`, which `tformer_cli.recipe`
 finds.
 """
 
@@ -44,27 +44,27 @@ class Guide:
 
 
 def guides() -> list[Guide]:
-    found = {file.stem: file for file in sorted(FOLDER.glob("*.md"))}
-    names = [*(name for name in ORDER if name in found), *(n for n in found if n not in ORDER)]
-    return [_read(found[name]) for name in names]
+    files = {file.stem: file for file in sorted(FOLDER.glob("*.md"))}
+    names = [*(name for name in ORDER if name in files), *(n for n in files if n not in ORDER)]
+    return [_read(files[name]) for name in names]
 
 
 def find_guide(topic: str) -> Guide:
-    found = {guide.topic: guide for guide in guides()}
-    if topic.lower() in found:
-        return found[topic.lower()]
-    known = [*found, *notebooks(), SAMPLE]
-    meant = did_you_mean(suggestions(topic, known)) or f"there are {', '.join(found)}"
+    by_topic = {guide.topic: guide for guide in guides()}
+    if topic.lower() in by_topic:
+        return by_topic[topic.lower()]
+    known = [*by_topic, *notebooks(), SAMPLE]
+    meant = did_you_mean(suggestions(topic, known)) or f"there are {', '.join(by_topic)}"
     raise UsageError(f"TOPIC: there is no guide {topic}; {meant}")
 
 
 def notebooks() -> dict[str, str]:
     """Finds the notebooks: the title of each by the name of its file."""
-    found = {}
+    titles = {}
     for file in sorted((FOLDER / "notebooks").glob("*.ipynb")):
         first = json.loads(notebook_text(file.name))["cells"][0]["source"][0]
-        found[file.name] = first.lstrip("# ").strip()
-    return found
+        titles[file.name] = first.lstrip("# ").strip()
+    return titles
 
 
 def notebook_text(name: str) -> str:

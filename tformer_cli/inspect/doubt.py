@@ -3,9 +3,9 @@
 `tformer calibrate` fits how the signals of `SIGNALS` become a probability, and stores that in the
 model directory. Nothing here needs torch: log-probabilities and attention come with hypotheses.
 
-What would cost more searches or passes is left out: the source's share by ALTI+, the agreement of
-samples, dropout (Fomicheva et al. 2020) and the entropy of whole distributions of tokens, which the
-compiled search does not keep.
+Signals that need more searches or passes are not used: the source's share by ALTI+, the agreement
+of samples, dropout (Fomicheva et al. 2020) and the entropy of whole distributions of tokens, which
+the compiled search does not keep.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Classification(Training):
         from tformer_cli.text.corpora import corpus_name, read_corpus
 
         yield from super().doubts(recipe)
-        # The columns of a table of pixels are known by their names, and left out
+        # The columns of a table of pixels are known by their names, and ignored
         tables = [corpus for corpus in recipe.data.train if corpus.tsv and self.examples.are_texts]
         for corpus in tables:
             first = next(read_corpus(corpus, recipe.data.directory), None)

@@ -124,7 +124,7 @@ def masked_scores(
         is_target = (batch.target_output != PAD_ID).to(device)
         targets = batch.target_output.to(device)[is_target]
         # Only hidden tokens: a row of the vocabulary for each of the others would be in vain
-        logits = model.project(model.transformed(hidden[is_target])).float()
+        logits = model.project(model.transform_hidden(hidden[is_target])).float()
         total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
         n_right += int((logits.argmax(dim=1) == targets).sum())
         n_tokens += len(targets)

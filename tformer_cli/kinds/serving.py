@@ -141,7 +141,7 @@ class Translating(Serving):
         self._translator = opened.translator
         self.tokenizer = opened.directory.tokenizer
         self._is_doubted = False
-        self._heard: tuple[CrossHead, ...] = ()
+        self._recorded_heads: tuple[CrossHead, ...] = ()
         self._seed: int | None = None
         self._languages: tuple[str | None, str | None] = (None, None)
         self.group = self._group()
@@ -149,7 +149,7 @@ class Translating(Serving):
     def _group(self) -> Hashable:
         # Not the seed, which is in the keys of sentences: all seeds share a batch. Nor the doubt,
         # which is computed once a line's sentences are found
-        return (self._translator.config, self._languages, self._heard)
+        return (self._translator.config, self._languages, self._recorded_heads)
 
     def _known_settings(self) -> Mapping[str, Any]:
         languages = {"source_language": str, "target_language": str}
@@ -166,11 +166,11 @@ class Translating(Serving):
                 "and reload it, or omit it"
             )
         if other._is_doubted and self.doubter is not None:
-            other._heard = self.doubter.heads
+            other._recorded_heads = self.doubter.heads
         elif is_aligned:
-            other._heard = self.heads
-        if other._heard:
-            other._translator = other._translator.listening(other._heard)
+            other._recorded_heads = self.heads
+        if other._recorded_heads:
+            other._translator = other._translator.listening(other._recorded_heads)
         languages = search.pop("source_language", None), search.pop("target_language", None)
         if any(languages):
             other._translator = other._translator.with_languages(*languages)
@@ -194,14 +194,19 @@ class Translating(Serving):
         ]
 
     def _unit(self, sentence: Sentence) -> Unit:
-        asked = sentence.constraints
+        constraints = sentence.constraints
         key = (
             sentence.tokens,
             sentence.prefix,
             # Bytes of tokens are the tokenizer's, and would be a list
             None
-            if asked is None
-            else (asked.required, asked.unwritten, asked.banned, asked.whole_prefix),
+            if constraints is None
+            else (
+                constraints.required,
+                constraints.unwritten,
+                constraints.banned,
+                constraints.whole_prefix,
+            ),
             sentence.key if self._translator.config.sampling else 0,
             # Any sentence of a line may hold its required phrases
             sentence.place if isinstance(sentence, PartOfLine) else None,
@@ -300,7 +305,7 @@ class WholeLines(Serving):
         self._reads_names = opened.config.reads_images
         self._longest = opened.config.longest_source
         self._compute, self._settings = compute, settings
-        self._given: Mapping[str, Any] = {}
+        self._chosen: Mapping[str, Any] = {}
         self.group = verb
 
     def _known_settings(self) -> Mapping[str, Any]:
@@ -308,7 +313,7 @@ class WholeLines(Serving):
 
     def _having(self, settings: Mapping[str, Any]) -> WholeLines:
         other = copy(self)
-        other._given = settings
+        other._chosen = settings
         other.group = (self.verb, *sorted(settings.items()))
         return other
 
@@ -337,7 +342,7 @@ class WholeLines(Serving):
         return min(size_of(text), self._longest)
 
     def compute(self, units: Sequence[Unit]) -> list[Any]:
-        return self._compute([unit.content for unit in units], **self._given)
+        return self._compute([unit.content for unit in units], **self._chosen)
 
     def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
         return replace(results[0], index=line.content)

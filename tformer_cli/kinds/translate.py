@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 NO_SHORTLIST = "none"
-"""Value of `--shortlist` that leaves out the model's own."""
+"""Value of `--shortlist` that disables the model's own."""
 # Corpora of sentences have a tenth at most, as translators join and divide; documents have most
 MOST_SEVERAL = 0.2
 """Share of training lines with several sentences up to which lines count as sentences."""

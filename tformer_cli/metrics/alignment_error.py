@@ -16,7 +16,7 @@ from tformer_cli.text.pharaoh import GoldLinks, Link
 class AlignmentCounts:
     """The four sums of the measures; grows sentence by sentence."""
 
-    found: int = 0
+    n_links: int = 0
     sure: int = 0
     found_sure: int = 0
     """|A∩S|."""
@@ -26,7 +26,7 @@ class AlignmentCounts:
     def add(self, links: Collection[Link], gold: GoldLinks) -> None:
         """Counts the links of a sentence, each once."""
         links = set(links)
-        self.found += len(links)
+        self.n_links += len(links)
         self.sure += len(gold.sure)
         self.found_sure += len(links & gold.sure)
         self.found_possible += len(links & gold.possible)
@@ -34,13 +34,13 @@ class AlignmentCounts:
     @property
     def error_rate(self) -> float:
         """AER, 0 to 1; 1 where nothing was found though there is something to find."""
-        total = self.found + self.sure
+        total = self.n_links + self.sure
         return 1.0 - (self.found_sure + self.found_possible) / total if total else 0.0
 
     @property
     def precision(self) -> float:
         """|A∩P| / |A|; 1 where nothing was found: nothing of it is wrong."""
-        return self.found_possible / self.found if self.found else 1.0
+        return self.found_possible / self.n_links if self.n_links else 1.0
 
     @property
     def recall(self) -> float:

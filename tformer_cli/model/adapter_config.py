@@ -16,7 +16,7 @@ class AdapterConfig:
     """Low-rank adaptation (LoRA, Hu et al. 2021): of W + alpha/rank·B·A, B and A are trained."""
 
     rank: int = 0
-    """Rank of the adapters, such as 8: they alone are trained, in a run that starts from a model
+    """Rank of the adapters, such as 8: only they are trained, in a run that starts from a model
     (0: no adapters, the weights themselves are trained)."""
     alpha: float = 16.0
     """Scale of the adapters' output, times the rank: they add alpha / rank · BA·x."""

@@ -392,7 +392,10 @@ class MultiHeadAttention(nn.Module):
         parts = self.in_projection(hidden).split_with_sizes(self.row_counts, dim=-1)
         query, key, value = map(self._split_heads, parts)
         if self.positions.turns:
-            query, key = self.positions.turned(query, at), self.positions.turned(key, at)
+            query, key = (
+                self.positions.rotate_heads(query, at),
+                self.positions.rotate_heads(key, at),
+            )
         if self.relative is not None:
             query = self.relative.queries(query)
         return self.similarity.queries(query), self.similarity.keys(key), value

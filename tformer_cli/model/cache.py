@@ -17,7 +17,7 @@ class DecoderCache:
     """Keys and values of every decoder layer for B sentences with W hypotheses each.
 
     Rows are sentence-major: row = sentence · W + slot. Keys and values of the memory are held once
-    a sentence, not once a hypothesis, and so are those of the target: attention sees the W
+    a sentence, not once a hypothesis, as are those of the target: attention sees the W
     hypotheses of a sentence as W query positions.
     """
 

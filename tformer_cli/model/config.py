@@ -105,8 +105,8 @@ class LayerHeads(NamedTuple):
 class ModelConfig:
     """The shape of a Transformer; the defaults are the paper's base model.
 
-    Without encoder layers it is a language model: a decoder alone, without cross-attention.
-    Without decoder layers it is an encoder alone, whose `head` makes it a classifier with a label
+    Without encoder layers it is a language model: a decoder without cross-attention.
+    Without decoder layers it is only an encoder, whose `head` makes it a classifier with a label
     for the whole text, a masked language model, or what turns texts into vectors.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3 and table 3.
@@ -147,7 +147,7 @@ class ModelConfig:
     """Feed-forward activation; "gelu" is the exact form x·Φ(x), "gelu-tanh" its approximation by
     tanh (GPT-2, T5), "swish" is x·σ(x), or SiLU."""
     gated: bool = False
-    """The activation is of a third product, which multiplies the inner one (Shazeer 2020): SwiGLU
+    """The activation of a third product multiplies the inner one (Shazeer 2020): SwiGLU
     with "swish", GEGLU with one of the others."""
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
@@ -189,7 +189,7 @@ class ModelConfig:
     output_bias: bool = False
     """A bias for each token, added to the logits."""
     final_norm: FinalNorm = "pre-norm"
-    """Norm at the end of both stacks: of pre-norm models alone, or "always"."""
+    """Norm at the end of both stacks: of pre-norm models only, or "always"."""
     embedding_norm: bool = False
     """Layer norm of the sum of embedding and position, before its dropout (as in mBART)."""
     scale_embeddings: bool = True
@@ -318,8 +318,8 @@ class ModelConfig:
             )
         if row.needs_self_attention and self.decoder_cell != "attention":
             raise ValueError(
-                f'positions: "{self.positions}" is of self-attention, which a decoder with '
-                f'decoder_cell = "{self.decoder_cell}" has not; choose others'
+                f'positions: "{self.positions}" needs self-attention, but decoder_cell = '
+                f'"{self.decoder_cell}" has none; choose others'
             )
         if self.memory and self.decoder_cell != "attention":
             raise ValueError('memory: needs decoder_cell = "attention"; omit one of the two')
@@ -356,7 +356,7 @@ class ModelConfig:
 
     @property
     def is_encoder_only(self) -> bool:
-        """True of an encoder alone, which has no decoder and no target to write."""
+        """True if the model has no decoder and no target to write."""
         return self.n_decoder_layers == 0
 
     @property

@@ -63,9 +63,9 @@ class PositionedEmbedding(nn.Module):
         Raises:
             ValueError: if there are more positions than `max_positions`.
         """
-        return self.placed(functional.embedding(tokens, matrix) * self.scale, at)
+        return self.add_positions(functional.embedding(tokens, matrix) * self.scale, at)
 
-    def placed(self, embedded: Tensor, at: Places | None = None) -> Tensor:
+    def add_positions(self, embedded: Tensor, at: Places | None = None) -> Tensor:
         """Adds positions to embeddings (B, T, D); see `forward`."""
         rows = self._rows(slice(0, embedded.shape[1]) if at is None else at, embedded.device)
         hidden = embedded if rows is None else embedded + rows

@@ -23,7 +23,7 @@ class EncoderOnly(Model):
     """The encoder of a Transformer; what stands on it is up to the classes made of it."""
 
     source_embedding: nn.Embedding
-    """Of the tokens of texts; a model of images has none."""
+    """Embeddings of the tokens of texts; a model of images has none."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Creates a model with fresh weights, drawn from torch's global generator.
@@ -37,7 +37,7 @@ class EncoderOnly(Model):
         """
         super().__init__(config, vocab_size)
         if not config.is_encoder_only:
-            raise ValueError("n_decoder_layers: must be 0 for an encoder alone")
+            raise ValueError("n_decoder_layers: must be 0 for an encoder-only model")
         if not config.reads_images:
             self.source_embedding = nn.Embedding(vocab_size, config.d_model)
         self.make_head()  # weights are drawn in this order
@@ -134,14 +134,14 @@ class PositionPredictor(EncoderOnly):
         """(V, D) a row for each token or label."""
         raise NotImplementedError
 
-    def transformed(self, hidden: Tensor) -> Tensor:
+    def transform_hidden(self, hidden: Tensor) -> Tensor:
         """Turns the encoder's states (…, D) into those that rows are compared with."""
         return hidden
 
     def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
         """See `EncoderOnly`: (B, S, D), position i for what stands at position i."""
         del source_mask
-        return self.transformed(hidden)
+        return self.transform_hidden(hidden)
 
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes logits (B, S, V) of the tokens or labels at every position; see `encode`."""
@@ -188,7 +188,7 @@ class MaskedLanguageModel(PositionPredictor):
             return self.source_embedding.weight
         return self.output_projection.weight
 
-    def transformed(self, hidden: Tensor) -> Tensor:
+    def transform_hidden(self, hidden: Tensor) -> Tensor:
         """Turns the encoder's states (…, D) into those that tokens are compared with."""
         if torch.is_grad_enabled():
             return self._transform_states(hidden)
@@ -241,12 +241,12 @@ class Classifier(EncoderOnly):
         if pooler is None or kind == "none":
             return pooled
 
-        def activated(rows: Tensor) -> Tensor:
+        def apply_pooler(rows: Tensor) -> Tensor:
             return POOLERS[kind](pooler(rows))
 
         if torch.is_grad_enabled():
-            return self.pooler_dropout(activated(pooled))
-        return by_rows(activated, pooled)
+            return self.pooler_dropout(apply_pooler(pooled))
+        return by_rows(apply_pooler, pooled)
 
     def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
         """See `EncoderOnly`: the summaries (B, 1, D)."""

@@ -33,7 +33,7 @@ class PositionRow(NamedTuple):
     is_fixed: bool = False
     """Its weights are stored, but not trained: only imported models have it."""
     sees: Literal["place", "distance", "nothing"] = "nothing"
-    """Whether a token's own place counts, or how far a key is from a query."""
+    """Which counts: a token's own place, or how far a key is from a query."""
     is_formula: bool = False
     """Its vectors are sinusoids: `inspect-positions` compares them with the formula."""
     needs_even_width: bool = False
@@ -178,7 +178,7 @@ NORMS: Mapping[NormKind, NormRow] = {
 
 Norm = Literal["post", "pre"]
 IS_BEFORE: Mapping[Norm, bool] = {"post": False, "pre": True}
-"""Whether a norm stands before its sub-layer, so that stacks end with one."""
+"""True if a norm stands before its sub-layer, so that stacks end with one."""
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 

@@ -347,13 +347,13 @@ class Dropout(nn.Module):
             return self.operations.dropout(values, self.rate)
         return dropout(values, self.rate)
 
-    def added(self, hidden: Tensor, values: Tensor) -> Tensor:
+    def add_residual(self, hidden: Tensor, values: Tensor) -> Tensor:
         """Computes hidden + dropout(values), the residual sum of a sub-layer."""
         if self.training and self.rate > 0.0 and self.operations is not None:
             return self.operations.add_dropout(hidden, values, self.rate)
         return hidden + self(values)
 
-    def added_and_normed(
+    def add_and_normalize(
         self, hidden: Tensor, values: Tensor, norm: Norm, *, rounds: bool
     ) -> tuple[Tensor, Tensor]:
         """Computes hidden + dropout(values) and its norm; see `Operations`."""
@@ -361,7 +361,7 @@ class Dropout(nn.Module):
         # Faster code has an operation for layer norms only
         if trains and self.operations is not None and isinstance(norm, nn.LayerNorm):
             return self.operations.add_dropout_norm(hidden, values, self.rate, norm, rounds=rounds)
-        summed = self.added(hidden, values)
+        summed = self.add_residual(hidden, values)
         return summed, norm(summed)
 
     if TYPE_CHECKING:
@@ -477,7 +477,7 @@ class Operations(Protocol):
             ln Σ exp of the logits and the target's logit, (N) each, float32.
         """
 
-    def orthogonalized(
+    def orthogonalize(
         self,
         matrices: Tensor,
         coefficients: Sequence[tuple[float, float, float]],

@@ -16,7 +16,7 @@ from tformer_cli.model.operations import Linear
 from tformer_cli.model.positions import Positions
 
 LARGEST_PIXEL = 255
-"""Of the bytes that pixels are stored as."""
+"""Largest byte of a stored pixel."""
 
 
 def patches_of(images: Tensor, size: int) -> Tensor:
@@ -81,7 +81,7 @@ class PatchedImages(PositionedEmbedding):
         if self.class_token is not None:
             first = self.class_token.to(embedded.dtype).expand(len(images), 1, -1)
             embedded = torch.cat((first, embedded), dim=1)
-        return self.placed(embedded)
+        return self.add_positions(embedded)
 
     def forward(self, source: Tensor) -> Tensor:  # type: ignore[override]  # has no vocabulary
         """Embeds (B, H·W·C) ids of pixels as (B, T, D); see `images` and `embed`."""

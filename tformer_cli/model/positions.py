@@ -26,18 +26,18 @@ class Positions(nn.Module):
     """Positions that change nothing; a method overrides the hooks that it needs."""
 
     turns = False
-    """True if `turned` does anything."""
+    """True if `rotate_heads` does anything."""
     biases = False
     """True if `bias` does anything."""
     formulas: tuple[str, ...] = ()
-    """Formulas of what `turned` or `bias` does, to be shown: of q and k, or of b_j."""
+    """Formulas of what `rotate_heads` or `bias` does, to be shown: of q and k, or of b_j."""
 
     def rows(self, start: int, stop: int, device: torch.device) -> Tensor | None:
         """Returns (stop - start, D) vectors that are added to embeddings; None: nothing is."""
         del start, stop, device
         return None
 
-    def turned(self, heads: Tensor, at: Places) -> Tensor:
+    def rotate_heads(self, heads: Tensor, at: Places) -> Tensor:
         """Changes queries or keys before they are compared.
 
         Args:
@@ -177,7 +177,7 @@ class RotaryPositions(Positions):
             f"ω_i = {base:g}^(−2i/d_k), p the position of q; k_j likewise, by its own position",
         )
 
-    def turned(self, heads: Tensor, at: Places) -> Tensor:
+    def rotate_heads(self, heads: Tensor, at: Places) -> Tensor:
         """Turns queries or keys (…, Q, E) by the angles of their positions."""
         rows = self._sinusoids.at(at, heads.device)
         sine, cosine = rows[..., 0::2], rows[..., 1::2]

@@ -168,9 +168,9 @@ class Layer(nn.Module):
 
     def _after(self, norm: Norm, hidden: Tensor, output: Tensor) -> Tensor:
         if self.is_pre_norm:
-            return self.dropout.added(hidden, output)
+            return self.dropout.add_residual(hidden, output)
         # Not rounded: after the norm comes the next sum
-        return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
+        return self.dropout.add_and_normalize(hidden, output, norm, rounds=False)[1]
 
     def _between(
         self, norm: Norm, hidden: Tensor, output: Tensor, next_norm: Norm
@@ -178,7 +178,7 @@ class Layer(nn.Module):
         """Ends one sub-layer and begins the next: the hidden states, and what the next is given."""
         if self.is_pre_norm:
             # Rounded: only matrices are multiplied by this norm
-            return self.dropout.added_and_normed(hidden, output, next_norm, rounds=True)
+            return self.dropout.add_and_normalize(hidden, output, next_norm, rounds=True)
         hidden = self._after(norm, hidden, output)
         return hidden, hidden
 

@@ -35,7 +35,7 @@ class Transformer(Model):
     """The Transformer of Vaswani et al. 2017 and its common variants."""
 
     source_embedding: nn.Embedding
-    """Of source tokens; a language model has neither this nor the next two."""
+    """Embeddings of source tokens; a language model has neither this nor the next two."""
     encoder_input: PositionedEmbedding
     """Its positions."""
     encoder: Stack[Layer]
@@ -237,7 +237,7 @@ def make_attention(
     positions: Positions | None = None,
     bias_heads: tuple[int, ...] = (),
 ) -> MultiHeadAttention:
-    """Makes an attention with so many heads, self-attention if there are positions.
+    """Makes an attention with `n_heads` heads, self-attention if there are positions.
 
     Raises:
         ValueError: if positions have biases for other heads.

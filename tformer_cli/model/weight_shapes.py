@@ -10,11 +10,11 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     """Names the weights of a model, as in its `state_dict()`, with the shape of each.
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
-    two attentions, or a recurrent unit in place of the first; that of a language model the first
-    alone. Pre-norm adds a final norm to each stack. A classifier has the encoder, perhaps a pooler,
-    and a row for each label; one of images embeds patches by a product. A masked language model has
-    a transformation with its norm and rows of tokens, its own or the embeddings. H·E = D unless
-    heads were pruned or have another width.
+    two attentions, or a recurrent unit in place of the first; that of a language model only
+    the first. Pre-norm adds a final norm to each stack. A classifier has the encoder, perhaps a
+    pooler, and a row for each label; one of images embeds patches by a product. A masked language
+    model has a transformation with its norm and rows of tokens, its own or the embeddings.
+    H·E = D unless heads were pruned or have another width.
     """
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]

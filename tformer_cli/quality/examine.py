@@ -86,7 +86,9 @@ class Corpora:
             with closing(records):
                 while chunk := list(islice(records, CHUNK)):
                     if is_first and all(record.fault for record in chunk):
-                        raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
+                        raise DataError(
+                            chunk[0].fault
+                        )  # the options are wrong, not this many lines
                     is_first = False
                     yield number, chunk
                     n_read += len(chunk)
@@ -120,7 +122,7 @@ class Earlier:
 
     def __init__(self, n_pairs: int, findings: Iterator[tuple[int, dict[str, str]]]) -> None:
         self.n_pairs = n_pairs
-        self._found = findings
+        self._findings = findings
         self._next = next(findings, None)
 
     def of(self, line: int) -> dict[str, str]:
@@ -128,7 +130,7 @@ class Earlier:
         if self._next is None or self._next[0] != line:
             return {}
         checks = self._next[1]
-        self._next = next(self._found, None)
+        self._next = next(self._findings, None)
         return checks
 
 

@@ -24,7 +24,7 @@ from tformer_cli.wording import installing, is_blank
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
 DETECTED = 1000
-"""Of them, those whose language is detected."""
+"""Pairs among them whose language is detected."""
 # Of a side's lines that a word must be in to be common there.
 WORD_SHARE = 0.05
 FEWEST_PAIRS = 30

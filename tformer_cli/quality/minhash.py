@@ -28,7 +28,7 @@ PAIRS_AT_ONCE = 256
 
 Signatures = npt.NDArray[np.uint32]
 _BYTES = 4 * HASHES
-"""Of a pair's signature."""
+"""Bytes of a pair's signature."""
 
 _NUMBERS = np.random.default_rng(1).integers(1, 1 << 63, (2, HASHES), dtype=np.uint64) * 2 + 1
 _MULTIPLIERS, _SUMMANDS = _NUMBERS

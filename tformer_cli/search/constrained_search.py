@@ -214,7 +214,7 @@ class _Search:
         return Hypothesis(hypothesis.tokens, math.fsum(steps), score, steps, is_finished)
 
     def _share_slots(self, candidates: Sequence[_Live]) -> list[_Live]:
-        """Chooses who gets a slot: the best of each file in turn, the fullest file first.
+        """Shares the slots: the best hypothesis of each file in turn, the fullest file first.
 
         As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
         Half of the slots, rounded up, are for hypotheses that do not end in a banned phrase: few
@@ -251,6 +251,6 @@ def _best(scores: Scores, n: int) -> list[int]:
 
 
 def _decode_text(text: bytes) -> str:
-    """The text of bytes as it is written; a character that is not complete yet is left out."""
+    """The text of bytes as it is written; without a character that is not complete yet."""
     # Not final, so that it waits for the rest of a character instead of replacing it
     return getincrementaldecoder("utf-8")("replace").decode(text)

@@ -126,7 +126,7 @@ def gap_candidates(
     def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[list[Candidates]]:
         is_gap = (source == mask_id) & mask
         # (B, S, D) -> (M, D): only gaps are compared with the vocabulary
-        hidden = model.transformed(model.encode(source, mask)[is_gap])
+        hidden = model.transform_hidden(model.encode(source, mask)[is_gap])
         parts = torch.split(hidden, max(1, LARGEST_LOGITS // model.vocab_size))
         gaps = iter([gap for rows in parts for gap in best(model.project(rows))])
         return [[next(gaps) for _ in range(n)] for n in is_gap.sum(dim=1).tolist()]
@@ -154,7 +154,7 @@ def gap_log_probabilities(
         places, ids = torch.tensor([gaps[n] for n in indices], device=source.device).unbind(1)
         states = model.encode(source, mask)[torch.arange(len(places)), places]
         most = max(1, LARGEST_LOGITS // model.vocab_size)
-        parts = (torch.split(part, most) for part in (model.transformed(states), ids))
+        parts = (torch.split(part, most) for part in (model.transform_hidden(states), ids))
         return [value for pair in zip(*parts, strict=True) for value in score_tokens(*pair)]
 
     def score_tokens(hidden: Tensor, wanted: Tensor) -> list[float]:

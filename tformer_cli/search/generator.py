@@ -63,7 +63,7 @@ class Generation(Several[GeneratedText]):
     texts: tuple[GeneratedText, ...]
     """Its continuations, best first; samples in the order drawn."""
     is_truncated: bool = False
-    """True if its beginning was left out because it was too long."""
+    """True if its beginning was cut off because it was too long."""
     n_unknown: int = 0
     """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
     n_tokens: int = 0

@@ -115,7 +115,7 @@ class ShortlistedModel:
         self.source_eos = model.source_eos
         self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
         for row, listed in zip(self._is_listed, candidates, strict=True):
-            # Beside listed sentences, one without a list may consist of all tokens
+            # Among listed sentences, one without a list may consist of all tokens
             row[list(listed) or slice(None)] = True
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:

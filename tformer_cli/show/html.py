@@ -60,7 +60,7 @@ def base_style() -> str:
 
 
 def render_html(document: Document) -> str:
-    # rules that a page does not use are left out, so that its bytes change only with what it shows
+    # rules that a page does not use are omitted, so that its bytes change only with what it shows
     style = base_style() + _STYLE
     if any(section.notes for section in document.sections):
         style += _NOTE_STYLE

@@ -62,7 +62,7 @@ def check_png() -> None:
 
 @cache
 def _has_fonts() -> bool:
-    """Returns whether a letter leaves a mark: without fonts resvg leaves out all text, silently."""
+    """Returns whether a letter leaves a mark: without fonts resvg draws no text, silently."""
     from resvg_py import svg_to_bytes
 
     return svg_to_bytes(_LETTER) != svg_to_bytes(_LETTER, skip_system_fonts=True)

@@ -12,11 +12,11 @@ from tformer_cli.text.tokenizer import MOST_PIECES, Normalization
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
 MOST_PAIRS = 10_000_000
-"""Of the built-in corpus; more would take hours before the grammar is found to have no more."""
+"""Most pairs of the built-in corpus; with more, the grammar runs out after hours."""
 FEWEST_PIECES = 5
 """The special tokens and something to say."""
 LARGEST_WEIGHT = 1e6
-"""Of a corpus among others."""
+"""Largest weight of a corpus among others."""
 
 FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -3,7 +3,7 @@
 Where the second file or column has few different lines, they are labels of a classifier.
 
 `read_own_text` looks at the files and refuses what cannot be trained on; nothing is written.
-`write_own_text` splits them into RUN/data and writes the chosen recipe beside it, so that the same
+`write_own_text` splits them into RUN/data and writes the chosen recipe next to it, so that the same
 command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
 """
 
@@ -106,11 +106,11 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
         raise UsageError(f"SOURCE, TARGET: {files[0]} is given twice; name one file per language")
     place = Output(name="--output", path=run / DATA, writes=Writes.DIRECTORY)
     check_outputs([place], inputs)
-    given = given_data(files)
+    corpora = given_data(files)
     # A pass over everything: different line counts would else be found after minutes of work
     n_pairs = source_bytes = target_bytes = 0
     lines: tuple[set[str], ...] = (set(), set())
-    for pair in read_corpus(given.data.train[0]):
+    for pair in read_corpus(corpora.data.train[0]):
         if not any(map(is_blank, pair)):
             n_pairs += 1
             source_bytes += len(pair.source.encode("utf-8", "replace"))
@@ -137,13 +137,13 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
             f"for a classifier give {order}"
         )
     if n_labels:
-        given = replace(given, kind=LABELED, languages=(given.languages[0], ""))
+        corpora = replace(corpora, kind=LABELED, languages=(corpora.languages[0], ""))
     # By their names and content: another way to write a path is no other text
     hashes = ((visible(Path(file).name), hash_file(Path(file))) for file in files)
     header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))
     n_bytes = source_bytes if n_labels else target_bytes
     size = CorpusSize(n_pairs=n_pairs, target_bytes=n_bytes, n_labels=n_labels)
-    return OwnText(inputs=given, size=size, header=header)
+    return OwnText(inputs=corpora, size=size, header=header)
 
 
 def choose_recipe(

@@ -151,7 +151,7 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or continues with an interrupted run.
 
-    Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
+    Under `torchrun` each process calls it with the same arguments. Only the first writes, reports
     and validates.
 
     Args:
@@ -161,7 +161,7 @@ def train(
         fresh: whether to remove an earlier run in the directory first.
         observers: observers of training events.
         progress: called with the progress of preparing the data.
-        tensorboard: whether to write events for TensorBoard beside the run's metrics.
+        tensorboard: whether to write events for TensorBoard next to the run's metrics.
         is_shared: whether machines come and go, so that each of them may have to write the run.
 
     Raises:
@@ -277,7 +277,7 @@ def _together(
 
 @contextmanager
 def _run_directory(run: Path) -> Iterator[None]:
-    """Holds the run directory; one made here goes again if no run comes to be in it."""
+    """Holds the run directory; removes one made here if no run starts in it."""
     is_new = not run.exists()
     make_directory(run)
     with lock_directory(
@@ -323,8 +323,8 @@ def prepare(
     _check_memory(recipe, processes)
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
-    given, tell = recipe, progress
-    recipe = processes.prepare_once(lambda: completed_recipe(given, tell))
+    own_recipe, tell = recipe, progress
+    recipe = processes.prepare_once(lambda: completed_recipe(own_recipe, tell))
     text, remarks = processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh))
     tokenizer = parse_tokenizer(text)
     sides = training.sides(tokenizer, recipe.task.labels)

@@ -35,7 +35,7 @@ class MergedAdapters:
 
     def __init__(self, model: Model) -> None:
         linears = [m for m in model.modules() if isinstance(m, Linear) and m.adapters]
-        self._found = [(linear, linear.weight, linear.low_ranks) for linear in linears]
+        self._linears = [(linear, linear.weight, linear.low_ranks) for linear in linears]
         self._merged: list[nn.Parameter] = []
 
     @contextmanager
@@ -44,10 +44,10 @@ class MergedAdapters:
         if not self._merged:
             self._merged = [
                 nn.Parameter(torch.empty_like(weight), requires_grad=False)
-                for _, weight, _ in self._found
+                for _, weight, _ in self._linears
             ]
         try:
-            for (linear, weight, _), matrix in zip(self._found, self._merged, strict=True):
+            for (linear, weight, _), matrix in zip(self._linears, self._merged, strict=True):
                 rows = weight.detach().to("cpu", copy=True)
                 for adapter in linear.adapters:
                     a, b = (w.detach().cpu().numpy() for w in (adapter.lora_A, adapter.lora_B))
@@ -57,7 +57,7 @@ class MergedAdapters:
                 linear.weight, linear.low_ranks = matrix, None
             yield
         finally:
-            for linear, weight, adapters in self._found:
+            for linear, weight, adapters in self._linears:
                 linear.weight, linear.low_ranks = weight, adapters
 
 

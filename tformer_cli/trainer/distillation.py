@@ -63,7 +63,7 @@ class DistillationConfig:
     int8: bool = True
     """Make a model directory of the student with int8 weights."""
     plain_student: bool = False
-    """Also train the same student without a teacher, on `data.train` alone, for the report."""
+    """Also train the same student without a teacher, only on `data.train`, for the report."""
     test: tuple[CorpusConfig, ...] = ()
     """Test sets of the report (empty: `data.valid`)."""
     test_translations: tuple[str, ...] = ()

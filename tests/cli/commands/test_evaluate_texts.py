@@ -98,13 +98,13 @@ def file(tmp_path):
 def changed(tmp_path):
     """Copies a model with other weights."""
 
-    def changed(model, factor):
+    def change_weights(model, factor):
         path = shutil.copytree(model, tmp_path / f"changed-{factor}")
         weights = load_tensors(path / "model.safetensors")
         save_tensors(path / "model.safetensors", {n: factor * w for n, w in weights.items()})
         return path
 
-    return changed
+    return change_weights
 
 
 @pytest.mark.parametrize("kind", ["lines", "stream"])

@@ -62,7 +62,7 @@ def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
         ([], "without compiled kernels, PyTorch computes more slowly: they are not built\n"),
         (["--quiet"], ""),
     ):
-        monkeypatch.setattr(library, "_found", None)
+        monkeypatch.setattr(library, "_library", None)
         done = run("translate", model, "--device", "cpu", "--buffer-lines", "1", *LINES, *options)
         assert (done.exit_code, done.stdout) == (0, expected)
         assert done.stderr.removeprefix("computing on cpu in float32\n") == message
@@ -70,7 +70,7 @@ def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
 
 def test_an_unknown_level_of_the_kernels_is_an_error(model, monkeypatch):
     monkeypatch.delenv(library.SWITCH, raising=False)
-    monkeypatch.setattr(library, "_found", None)
+    monkeypatch.setattr(library, "_library", None)
     monkeypatch.setenv(library.LEVEL, "v3")
     done = run("translate", model, "--device", "cpu", *LINES)
     assert (done.exit_code, done.stdout) == (2, "")

@@ -17,7 +17,7 @@ from safetensors.numpy import load
 
 from tests.commands import under
 from tests.inspect.heads.test_timeline import lines
-from tests.screens import drawn
+from tests.screens import draw_text
 from tformer_cli.cli.help import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value
 from tformer_cli.errors import UsageError
@@ -185,7 +185,7 @@ def long_timeline(n_steps):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_many_records_are_thinned_out_and_the_last_is_kept(n_steps, encoding):
     timeline = long_timeline(n_steps)
-    text = drawn(lambda c: TimelineView().text(c, timeline, None), encoding=encoding)
+    text = draw_text(lambda c: TimelineView().text(c, timeline, None), encoding=encoding)
     assert all(len(line) <= 80 for line in text.splitlines())
     (course,) = (line for line in text.splitlines() if line.startswith("enc.0.0"))
     signs = course.split()[1]
@@ -305,7 +305,7 @@ def test_a_picture_names_its_weights(model, tmp_path, weights):
 
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
     record = next(inspect_heads(model, ["A man"], weights="alti", targets=["dogs"]))
-    text = drawn(lambda c: HeadsView().text(c, record, HeadsOptions()), width=120)
+    text = draw_text(lambda c: HeadsView().text(c, record, HeadsOptions()), width=120)
     assert "roles:" not in text
     assert "alti: ALTI+ contributions" in text
     assert "cross.0  decoder, from source tokens" in text

@@ -18,7 +18,7 @@ def draw_screen(record, maps=(CROSS,), *, width=80, height=24, encoding="utf-8",
         blocks = record_blocks(record, maps, room_of(console), fits_screen=fits_screen)
         show_blocks(console, blocks)
 
-    return screens.drawn(draw, width=width, height=height, encoding=encoding)
+    return screens.draw_text(draw, width=width, height=height, encoding=encoding)
 
 
 def align_words(source, target, links, *, is_stored=False):

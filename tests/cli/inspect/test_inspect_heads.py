@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load
 
 from tests import commands
-from tests.screens import drawn
+from tests.screens import draw_text
 from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId
@@ -216,7 +216,7 @@ def show_heads(record, width=80, color=None, heads=None, encoding="utf-8"):
         show_blocks(console, record_blocks(record, maps, room_of(console)))
 
     terminal = {"color_system": color, "force_terminal": color is not None}
-    return drawn(draw, width=width, encoding=encoding, **terminal)
+    return draw_text(draw, width=width, encoding=encoding, **terminal)
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
     roles = {role_of(metrics) for metrics in record.metrics.values()}
     sinks = dict.fromkeys(record.heads, "sink")
     for encoding, is_ascii in (("utf-8", False), ("ascii", True)):
-        text = drawn(lambda c: show_blocks(c, role_grid(sinks, room_of(c))), encoding=encoding)
+        text = draw_text(lambda c: show_blocks(c, role_grid(sinks, room_of(c))), encoding=encoding)
         grid, legend = text.split("roles: ")
         assert legend.startswith("v sink" if is_ascii else "▼ sink")
         assert grid.split().count("v" if is_ascii else "▼") == len(record.heads)
@@ -268,6 +268,6 @@ def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
 def test_without_unicode_the_blocks_are_ascii(model):
     ascii_record = next(inspect_heads(model, ["A man"], targets=["dogs"]))
     blocks = head_map(ascii_record, HeadId("dec", 0, 0))
-    text = drawn(lambda console: show_blocks(console, blocks), encoding="ascii")
+    text = draw_text(lambda console: show_blocks(console, blocks), encoding="ascii")
     assert "#" in text
     assert not set("░▒▓█") & set(text)

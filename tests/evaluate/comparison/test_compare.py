@@ -181,7 +181,7 @@ WRITTEN = [
     ["a cat sits on the mat .", "a bird sang", "dogs bark at the cat ."],
 ]
 # F1 by compare-mt 0.2.10, `FreqWordBucketer(freq_data=TRAINING).calc_statistics`
-OF_COMPARE_MT = [
+COMPARE_MT_RESULTS = [
     {"0": 50.0, "2": 75.0, "3": 100.0, "5–9": 75.0},
     {"0": 90.9090909090909, "2": 76.92307692307692, "3": 80.0, "5–9": 66.66666666666666},
 ]
@@ -192,7 +192,9 @@ def as_it_is(line):
     return line
 
 
-@pytest.mark.parametrize(("system", "expected"), list(zip(WRITTEN, OF_COMPARE_MT, strict=True)))
+@pytest.mark.parametrize(
+    ("system", "expected"), list(zip(WRITTEN, COMPARE_MT_RESULTS, strict=True))
+)
 def test_f1_is_that_of_compare_mt(system, expected):
     ours, theirs = words_of(system, as_it_is), words_of(ANSWERS, as_it_is)
     counts = frequencies(TRAINING, [ours, theirs], as_it_is)

@@ -98,7 +98,7 @@ def check_library(library: ctypes.CDLL) -> None:
         _check_model(library, model, number, INTEGER_TOLERANCE)
     operations = NativeOperations(library)
     _check_dropout(operations)
-    _check_orthogonalized(operations)
+    _check_orthogonalize(operations)
 
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
@@ -297,12 +297,12 @@ def _check_dropout(operations: NativeOperations) -> None:
         raise Mismatch("the norm of a sum with dropout is wrong")
 
 
-def _check_orthogonalized(operations: NativeOperations) -> None:
+def _check_orthogonalize(operations: NativeOperations) -> None:
     """Iterated to the end, the singular values are 1 and the singular vectors stay."""
     for number, shape in enumerate(MATRICES):
         dice = torch.Generator().manual_seed(number)
         matrices = torch.randn(2, *shape, generator=dice)
-        found = operations.orthogonalized(matrices, [NEWTON_SCHULZ] * 30, 1.0, 1e-14)
+        found = operations.orthogonalize(matrices, [NEWTON_SCHULZ] * 30, 1.0, 1e-14)
         left, _, right = torch.linalg.svd(matrices.double(), full_matrices=False)
         error = _largest(found - left @ right)
         if not error <= ORTHOGONAL_TOLERANCE:

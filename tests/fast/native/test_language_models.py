@@ -87,8 +87,8 @@ def by_kernels(native, prompts, config, keys=(), **options):
     )
 
 
-def check_equal(found, expected, tolerance):
-    for ours, theirs in zip(found, expected, strict=True):
+def check_equal(actual, expected, tolerance):
+    for ours, theirs in zip(actual, expected, strict=True):
         assert [hypothesis.token_ids for hypothesis in ours] == [
             hypothesis.token_ids for hypothesis in theirs
         ]

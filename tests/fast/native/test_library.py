@@ -33,7 +33,7 @@ KNOWN = (*LEVELS, Level("higher", ()))
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch):
     """A process that has loaded nothing, on a processor of three levels of four."""
-    monkeypatch.setattr(module, "_found", None)
+    monkeypatch.setattr(module, "_library", None)
     monkeypatch.delenv(module.SWITCH, raising=False)
     monkeypatch.delenv(module.LEVEL, raising=False)
     monkeypatch.setattr(module, "levels_of_processor", lambda: LEVELS)
@@ -144,7 +144,7 @@ def test_a_library_with_other_structs_is_refused(make, tmp_path, monkeypatch):
     sources = make(tmp_path, "high")
     monkeypatch.setattr(module, "find_mismatch", lambda library: "its struct Shape has 9 bytes")
     with pytest.raises(
-        KernelsUnavailable, match=r"kernels-high\.so is of another version: its struct Shape"
+        KernelsUnavailable, match=r"kernels-high\.so has another version: its struct Shape"
     ):
         find_library(tmp_path, sources)
 

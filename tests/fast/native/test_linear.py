@@ -27,10 +27,10 @@ def differentiate(layer, values, gradient, precision):
     return [result.detach(), values.grad, *(p.grad.clone() for p in layer.parameters())]
 
 
-def worst(found, expected):
+def worst(actual, expected):
     return max(
         ((a.float() - b.float()).abs().max() / b.float().abs().max().clamp(min=1e-30)).item()
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 

@@ -75,4 +75,4 @@ def test_other_numbers_are_left_to_torch(operations):
         expected = orthogonalize_matrices(matrices, dtype)
         assert torch.equal(orthogonalize_matrices(matrices, dtype, operations), expected)
     with pytest.raises(TypeError, match=r"not torch\.float64 on cpu"):
-        operations.orthogonalized(matrices.double(), COEFFICIENTS, CUSHION, 1e-14)
+        operations.orthogonalize(matrices.double(), COEFFICIENTS, CUSHION, 1e-14)

@@ -31,8 +31,8 @@ def differentiate(compute, hidden, values, norm, gradients):
     return [*(result.detach() for result in results), *gradients]
 
 
-def check(found, expected, tolerance):
-    for own, torchs in zip(found, expected, strict=True):
+def check(actual, expected, tolerance):
+    for own, torchs in zip(actual, expected, strict=True):
         assert own.dtype == torchs.dtype
         limit = 0.01 if own.dtype == torch.bfloat16 else tolerance
         largest = torchs.float().abs().max().item()
@@ -158,6 +158,6 @@ def test_it_is_for_training_alone(operations):
     dropout.operations = operations
     hidden, values = torch.randn(1, 3, 8), torch.randn(1, 3, 8)
     dropout.eval()
-    summed, normed = dropout.added_and_normed(hidden, values, norm, rounds=True)
+    summed, normed = dropout.add_and_normalize(hidden, values, norm, rounds=True)
     assert torch.equal(summed, hidden + values)
     assert torch.equal(normed, norm(hidden + values))

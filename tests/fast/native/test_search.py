@@ -115,10 +115,10 @@ def torch_search(model, sources, config):
     return beam_search(model, *batch, config)
 
 
-def assert_equal(found, expected, tolerance=1e-4):
+def assert_equal(actual, expected, tolerance=1e-4):
     """The same hypotheses in the same order, and the same numbers but for rounding."""
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
         assert [hypothesis.token_ids for hypothesis in ours] == [
             hypothesis.token_ids for hypothesis in theirs
         ]

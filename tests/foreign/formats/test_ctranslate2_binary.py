@@ -70,7 +70,7 @@ def test_the_engine_writes_what_is_read(tmp_path, model):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (file_of([array("w", (1 << 31, 1 << 31), 0, 4, bytes(4))]), "bytes were expected"),
         (file_of([array("w", (2,), 0, 4, bytes(8))]), "has 4 bytes, but its shape"),
@@ -83,7 +83,7 @@ def test_the_engine_writes_what_is_read(tmp_path, model):
         (b"GGUF" + bytes(99), "version"),
     ],
 )
-def test_hostile_files_are_refused(tmp_path, content, said):
+def test_hostile_files_are_refused(tmp_path, content, message):
     (tmp_path / "model.bin").write_bytes(content)
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_ctranslate2(tmp_path / "model.bin")

@@ -57,7 +57,7 @@ def test_both_types_of_integers_have_the_shape_that_the_file_names(tmp_path, ite
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         (("w", 0x404, (1 << 20, 1 << 20), bytes(256)), "bytes were expected"),
         (("w", 0x404, (-1, 4), bytes(256)), "has the shape"),
@@ -67,14 +67,14 @@ def test_both_types_of_integers_have_the_shape_that_the_file_names(tmp_path, ite
         (("w", 0x4101, (4,), bytes(256)), "type 0x4101"),
     ],
 )
-def test_hostile_items_are_refused(tmp_path, item, said):
+def test_hostile_items_are_refused(tmp_path, item, message):
     (tmp_path / "model.bin").write_bytes(binary([item]))
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_marian_binary(tmp_path / "model.bin")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (struct.pack("<QQ", 1, 1 << 40), "promises"),
         (struct.pack("<QQ", 2, 1), "version 2"),
@@ -84,10 +84,10 @@ def test_hostile_items_are_refused(tmp_path, item, said):
         (b"", "empty"),
     ],
 )
-def test_hostile_headers_are_refused_in_bounded_memory(tmp_path, content, said):
+def test_hostile_headers_are_refused_in_bounded_memory(tmp_path, content, message):
     (tmp_path / "model.bin").write_bytes(content)
     tracemalloc.start()
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_marian_binary(tmp_path / "model.bin")
     assert tracemalloc.get_traced_memory()[1] < 1 << 22
     tracemalloc.stop()

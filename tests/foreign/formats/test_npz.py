@@ -43,7 +43,7 @@ def npy(shape, descr="<f4", data=bytes(16)):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (npy((1 << 40,)), "does not hold the"),
         (npy((1 << 62, 1 << 62)), "does not hold the"),
@@ -54,10 +54,10 @@ def npy(shape, descr="<f4", data=bytes(16)):
         (b"PK", "magic|NUMPY|read"),
     ],
 )
-def test_hostile_arrays_are_refused(tmp_path, content, said):
+def test_hostile_arrays_are_refused(tmp_path, content, message):
     arrays = read_npz(entry(tmp_path / "model.npz", content))
     tracemalloc.start()
-    with pytest.raises(ArtifactError, match=said) as error:
+    with pytest.raises(ArtifactError, match=message) as error:
         arrays["a"]
     assert "\n" not in str(error.value)
     assert tracemalloc.get_traced_memory()[1] < 1 << 22

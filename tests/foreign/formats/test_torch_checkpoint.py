@@ -116,7 +116,7 @@ def pickle_value(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (Raw(16, (1 << 20, 1 << 20), (1 << 20, 1)), "beyond its storage"),
         (Raw(16, (1 << 40,), (0,)), "beyond its storage"),
@@ -128,9 +128,9 @@ def pickle_value(value):
         (Raw(16, (1 << 61, 0), (1, 1)), "not made of numbers"),
     ],
 )
-def test_shapes_beyond_the_file_are_refused(tmp_path, value, said):
+def test_shapes_beyond_the_file_are_refused(tmp_path, value, message):
     path = write_checkpoint(tmp_path / "m.pt", pickle_value(value))
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_checkpoint(path)
     read_checkpoint(write_checkpoint(path, pickle_value(Raw(16, (4, 4), (4, 1)))))
 
@@ -144,7 +144,7 @@ LAUGHS = b"\x80\x02)" + b"2\x86" * 200  # a pair of pairs of pairs of …
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\x80\x02r\xff\xff\xff\xff.", "list index|pop from"),  # the memo's last place
         (b"\x80\x02]r\xff\xff\xff\xff0" + b"2" * 99, "empty|out of range|pop"),
@@ -164,13 +164,13 @@ LAUGHS = b"\x80\x02)" + b"2\x86" * 200  # a pair of pairs of pairs of …
         (b"\x80\x04" + text(b"a" * 2000) + b"\x8c\x01b\x93.", "a name of more than"),
     ],
 )
-def test_hostile_pickles_are_refused_in_bounded_memory(tmp_path, content, said):
+def test_hostile_pickles_are_refused_in_bounded_memory(tmp_path, content, message):
     path = write_checkpoint(tmp_path / "m.pt", content)
     tracemalloc.start()
-    if said is None:
+    if message is None:
         assert read_checkpoint(path) == {}
     else:
-        with pytest.raises(ArtifactError, match=said) as error:
+        with pytest.raises(ArtifactError, match=message) as error:
             read_checkpoint(path)
         assert "\n" not in str(error.value)
     assert tracemalloc.get_traced_memory()[1] < 1 << 24

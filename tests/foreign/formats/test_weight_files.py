@@ -46,16 +46,16 @@ def test_weights_of_a_directory_are_found(tmp_path, ending, is_sharded):
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "message"),
     [
         ({"weight_map": {"a": "../secret"}}, "another directory"),
         ({"weight_map": ["a"]}, "not an index"),
         ([], "not an index"),
     ],
 )
-def test_an_index_names_files_beside_it(tmp_path, index, said):
+def test_an_index_names_files_beside_it(tmp_path, index, message):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_weights_of(tmp_path)
 
 

@@ -25,7 +25,7 @@ def test_vocabularies_that_the_library_writes_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: &x [1]\nb: [*x, *x]", "has an alias"),
         ("[" * 9 + "]" * 9, "nested too deeply"),
@@ -35,8 +35,8 @@ def test_vocabularies_that_the_library_writes_are_read(tmp_path):
         ("a: \xff".encode("latin-1"), "not readable YAML"),
     ],
 )
-def test_other_yaml_is_refused(text, said):
-    with pytest.raises(ArtifactError, match=said) as error:
+def test_other_yaml_is_refused(text, message):
+    with pytest.raises(ArtifactError, match=message) as error:
         parse_yaml(text if isinstance(text, bytes) else text.encode(), "here")
     assert "\n" not in str(error.value)
 

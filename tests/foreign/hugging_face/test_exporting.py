@@ -166,14 +166,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shape", "changed", "said"), REFUSED)
-def test_what_a_class_cannot_hold_is_refused_by_name(model, tmp_path, shape, changed, said):
+@pytest.mark.parametrize(("shape", "changed", "message"), REFUSED)
+def test_what_a_class_cannot_hold_is_refused_by_name(model, tmp_path, shape, changed, message):
     settings, info, tokenizer = {**shape, **changed}, None, load_model_directory(model).tokenizer
     if shape is IMAGES:
         tokenizer = ImageTokenizer(Scaling(size=settings["image_size"]), settings["patch_size"])
         info = ModelInfo(labels=tuple("abcde"))
     own_model(tmp_path / "ours", tokenizer, settings, info=info)
-    with pytest.raises(UsageError, match=said) as error:
+    with pytest.raises(UsageError, match=message) as error:
         export_hugging_face(tmp_path / "ours", tmp_path / "hf")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "hf").exists()

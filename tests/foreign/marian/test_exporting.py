@@ -125,7 +125,7 @@ def change_model(path, config=None, arrays=None):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"config": {"norm_epsilon": 1e-6}}, "Marian has no norm_epsilon = 1e-06"),
         ({"config": {"activation": "gelu"}}, 'Marian has no activation = "gelu"'),
@@ -142,10 +142,10 @@ def change_model(path, config=None, arrays=None):
         ({"arrays": {"output_bias": lambda bias: bias.zero_()}}, "probability of <pad> and <s>"),
     ],
 )
-def test_what_marian_cannot_hold_is_refused_by_name(tmp_path, change, said):
+def test_what_marian_cannot_hold_is_refused_by_name(tmp_path, change, message):
     import_model(str(write(tmp_path / "marian", weights(OPTIONS), OPTIONS)), tmp_path / "ours")
     change_model(tmp_path / "ours", **change)
-    with pytest.raises(UsageError, match=said) as error:
+    with pytest.raises(UsageError, match=message) as error:
         export_marian(tmp_path / "ours", tmp_path / "again")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "again").exists()
@@ -286,7 +286,7 @@ def test_models_with_sentencepiece_keep_its_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"positions": "rotary"}, 'Marian has no positions = "rotary"'),
         ({"similarity": "cosine"}, 'Marian has no similarity = "cosine"'),
@@ -295,10 +295,10 @@ def test_models_with_sentencepiece_keep_its_files(tmp_path):
         ({"norm_epsilon": 1e-9}, 'Marian has no positions = "sinusoidal"'),
     ],
 )
-def test_what_marian_cannot_hold_of_other_models_is_refused(model, tmp_path, settings, said):
+def test_what_marian_cannot_hold_of_other_models_is_refused(model, tmp_path, settings, message):
     tokenizer = load_model_directory(model).tokenizer
     own_model(tmp_path / "ours", tokenizer, {**TRANSLATION, "n_decoder_layers": 2, **settings})
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         export_marian(tmp_path / "ours", tmp_path / "again")
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "mine").write_text("")

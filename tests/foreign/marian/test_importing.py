@@ -282,7 +282,7 @@ def test_a_model_that_is_named_has_its_own_decoder_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("normalize", "kind", "said"),
+    ("normalize", "kind", "message"),
     [
         ("1", "average", None),
         ("0", "gnmt", None),
@@ -291,15 +291,15 @@ def test_a_model_that_is_named_has_its_own_decoder_file(tmp_path):
         ("much", "average", 'normalize = "much" is taken as 1, division by the length$'),
     ],
 )
-def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said):
+def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, message):
     source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
     decoder = source / "model.npz.decoder.yml"
     decoder.write_text(decoder.read_text().replace("normalize: 1", f"normalize: {normalize}"))
     model = import_model(str(source), None)
     assert model.decoding.length_normalization == kind
     notes = [note for note in model.notes if "rows have no entry" not in note]
-    assert len(notes) == (said is not None)
-    assert said is None or re.search(said, notes[0])
+    assert len(notes) == (message is not None)
+    assert message is None or re.search(message, notes[0])
 
 
 @pytest.mark.parametrize(("layer", "head"), [("last", "cross.1.0"), (1, "cross.0.0")])
@@ -462,7 +462,7 @@ def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"type": "s2s"}, "type = "),
         ({"transformer-ffn-activation": "gelu"}, "transformer-ffn-activation"),
@@ -479,9 +479,9 @@ def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
         ({"transformer-guided-alignment-layer": "best"}, "alignment-layer is not a whole number"),
     ],
 )
-def test_what_is_not_supported_is_named(tmp_path, change, said):
+def test_what_is_not_supported_is_named(tmp_path, change, message):
     source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS | change)
-    with pytest.raises(ArtifactError, match=said) as error:
+    with pytest.raises(ArtifactError, match=message) as error:
         import_model(str(source), tmp_path / "ours")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "ours").exists()

@@ -26,7 +26,7 @@ def test_lists_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"magic": 1}, "does not begin as one"),
         ({"n_offsets": 1 << 40}, "bytes were expected"),
@@ -36,9 +36,9 @@ def test_lists_are_read(tmp_path):
         ({"n_frequent": 11}, "beyond a vocabulary of 10"),
     ],
 )
-def test_hostile_files_are_refused(tmp_path, changed, said):
+def test_hostile_files_are_refused(tmp_path, changed, message):
     (tmp_path / "lex.bin").write_bytes(binary(**changed))
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=message):
         read_binary_shortlist(tmp_path / "lex.bin", 10)
 
 

@@ -145,14 +145,14 @@ def cross_entropy(model, corpus):
     return -sum(scores) / len(scores)
 
 
-def assert_same_scores(found, wanted, least=0.5):
+def assert_same_scores(actual, wanted, least=0.5):
     """Compares the scores of texts that are in both n-best lists of a line.
 
     A young model repeats itself: it ends some texts only at a limit of length, which is not the
     same in both tools, and cuts some words in two ways.
     """
     differences, n_all = [], 0
-    for ours, theirs in zip(found, wanted, strict=True):
+    for ours, theirs in zip(actual, wanted, strict=True):
         for text, log_probability, score in theirs:
             same = [other for other in ours if other[0].strip() == text.strip()]
             n_all += 1

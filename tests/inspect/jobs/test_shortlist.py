@@ -77,14 +77,14 @@ def test_pieces_that_are_linked_are_tokens(opened):
 
 
 @pytest.mark.parametrize(
-    ("units", "said"),
+    ("units", "message"),
     [
         ("words", "line 1: --alignments links 0-2, but there are 2 and 2 words; give the words"),
         ("pieces", r"line 1: --alignments links 0-9, .* pieces; count those that `tformer tok"),
     ],
 )
-def test_links_of_words_that_are_not_there_are_an_error(opened, units, said):
-    with pytest.raises(DataError, match=said):
+def test_links_of_words_that_are_not_there_are_an_error(opened, units, message):
+    with pytest.raises(DataError, match=message):
         link_pieces(
             opened, PairTexts(0, "the dog", "the dog"), [(0, 2 if units == "words" else 9)], units
         )

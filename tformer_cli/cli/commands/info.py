@@ -87,8 +87,8 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         yield "Decoding", search
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
-    beside = f"; {format_size(more)} more beside it, such as checkpoints" if more else ""
-    yield "Size", f"{format_size(details.n_model_bytes)} ({details.weight_type} weights){beside}"
+    more_text = f"; {format_size(more)} more next to it, such as checkpoints" if more else ""
+    yield "Size", f"{format_size(details.n_model_bytes)} ({details.weight_type} weights){more_text}"
     yield "Written by", f"tformer {details.config.tformer_version}"
 
 

@@ -209,7 +209,7 @@ def _open(
         values = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
         refuse(values, CLASSIFIERS_REFUSAL)
         labeled = pictures.read_labeled_images(pairs.target_file or "", "--target-file", read)
-        if labeled is not None:  # pairs already: no file is read beside them
+        if labeled is not None:  # pairs already: no other file is read
             return [labeled]
         files = pairs.labels()
     else:

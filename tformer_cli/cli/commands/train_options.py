@@ -238,7 +238,7 @@ class RunOptions:
 
         seeds = [seed.strip() for seed in self.seeds.split(",")]
         are_numbers = all(seed.isascii() and seed.isdecimal() for seed in seeds)
-        # First their digits are counted: of thousands Python makes no number
+        # Count the digits first: Python refuses to parse thousands
         for seed in seeds if are_numbers else ():
             if len(seed) > len(str(LARGEST_SEED)) or int(seed) > LARGEST_SEED:
                 raise UsageError(

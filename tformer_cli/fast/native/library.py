@@ -136,7 +136,7 @@ LEVEL = "TFORMER_NATIVE_LEVEL"
 REBUILD = "`pip install -e .` builds them"
 
 _once = threading.Lock()
-_found: ctypes.CDLL | KernelsUnavailable | None = None
+_library: ctypes.CDLL | KernelsUnavailable | None = None
 
 
 class KernelsUnavailable(Exception):  # noqa: N818 - a state of affairs, not an error
@@ -145,22 +145,22 @@ class KernelsUnavailable(Exception):  # noqa: N818 - a state of affairs, not an 
 
 def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
     """Returns the library; a process chooses it once."""
-    global _found
+    global _library
     if os.environ.get(SWITCH) == "0":
         raise KernelsUnavailable(f"{SWITCH}=0 disables them")
     with _once:
-        if _found is None:
+        if _library is None:
             try:
-                _found = find_library()
+                _library = find_library()
             except KernelsUnavailable as error:
                 # Kept, so that the reason is given once and the search is not repeated
-                _found = error
+                _library = error
                 if tell is not None:
                     tell(f"without compiled kernels, PyTorch computes more slowly: {error}")
-    if isinstance(_found, KernelsUnavailable):
+    if isinstance(_library, KernelsUnavailable):
         # A new one each time, because a traceback grows with every raise
-        raise KernelsUnavailable(str(_found))
-    return _found
+        raise KernelsUnavailable(str(_library))
+    return _library
 
 
 def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CDLL:
@@ -222,7 +222,7 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
         raise KernelsUnavailable(f"they were built from other sources; {REBUILD} again")
     mismatch = find_mismatch(library)
     if mismatch is not None:
-        raise KernelsUnavailable(f"{path.name} is of another version: {mismatch}")
+        raise KernelsUnavailable(f"{path.name} has another version: {mismatch}")
     return library
 
 

@@ -93,7 +93,7 @@ class NativeOrthogonal:
         cushion: float,
         smallest_norm: float,
     ) -> Tensor:
-        """See `Operations.orthogonalized`."""
+        """See `Operations.orthogonalize`."""
         if matrices.dtype != torch.float32 or matrices.device.type != "cpu" or matrices.dim() != 3:
             where = f"{matrices.dtype} on {matrices.device.type}"
             raise TypeError(f"matrices must be (N, R, C) in float32 on the CPU, not {where}")

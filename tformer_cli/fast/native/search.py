@@ -507,7 +507,7 @@ class _Room:
         widths: NDArray[np.int64],
         heads: tuple[CrossHead, ...],
     ) -> None:
-        """Allocates them; if heads are recorded, also for sources of so many positions."""
+        """Allocates them; if heads are recorded, also for the source positions of each sentence."""
         n_sentences, self._n_searched = len(limits), n_searched
         n_hypotheses = n_sentences * n_searched
         self.limits = limits
@@ -524,13 +524,13 @@ class _Room:
         self._tokens = np.empty(places[-1], np.int32)
         self._steps = np.empty(places[-1], np.float32)
         self._widths, self._heads = widths, heads
-        self._heard_places = np.zeros(n_sentences + 1, np.int64)
+        self._weight_places = np.zeros(n_sentences + 1, np.int64)
         if heads:
-            np.cumsum(self._room * n_searched * widths, out=self._heard_places[1:])
+            np.cumsum(self._room * n_searched * widths, out=self._weight_places[1:])
         # Most of it is never touched, and then is no memory: limits are far away
-        self._heard = np.empty(self._heard_places[-1], np.float32)
+        self._weights = np.empty(self._weight_places[-1], np.float32)
         of_hypotheses = (self._n_tokens, self._log_probability, self._score, self._is_finished)
-        of_tokens = (self._places, self._tokens, self._steps, self._heard_places, self._heard)
+        of_tokens = (self._places, self._tokens, self._steps, self._weight_places, self._weights)
         # In the order of search.h
         self.parts: tuple[NDArray[np.generic], ...] = (self._n_found, *of_hypotheses, *of_tokens)
 
@@ -557,8 +557,8 @@ class _Room:
         if not self._heads:
             return None
         width = int(self._widths[sentence])
-        start = self._heard_places[sentence] + rank * self._room[sentence] * width
-        rows = self._heard[start : start + n_rows * width].reshape(n_rows, width)
+        start = self._weight_places[sentence] + rank * self._room[sentence] * width
+        rows = self._weights[start : start + n_rows * width].reshape(n_rows, width)
         # A copy, so that a kept result does not hold the arrays of all
         mean = np.divide(rows, np.float32(len(self._heads)), dtype=np.float32)
         return SourceAttention(self._heads, mean)

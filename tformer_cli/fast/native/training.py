@@ -59,7 +59,7 @@ class NativeOperations:
         self.add_dropout_norm = NativeResidualNorm(library)
         self.attention = NativeAttention(library)
         self.loss = NativeLoss(library)
-        self.orthogonalized = NativeOrthogonal(library)
+        self.orthogonalize = NativeOrthogonal(library)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
         """Copies of a model share its operations."""

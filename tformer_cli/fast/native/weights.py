@@ -40,7 +40,7 @@ SCALE = "_scale"
 OUTPUT = "output_projection.weight"
 """Name of the output matrix where it is not an embedding, too."""
 MOST_POSITION_FLOATS = 1 << 25
-"""Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
+"""Most numbers of position vectors, 128 MiB: the kernels hold them all, torch only those in use."""
 MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
 """Products of 8-bit integers that are summed in 32 bits: 133,144."""
 ROWS_AT_A_TIME = 1024
@@ -69,7 +69,7 @@ def _turns(config: ModelConfig, _: Mapping[str, Array], __: str) -> Array:
 
 
 class _Positions(NamedTuple):
-    """What the kernels do with positions."""
+    """How the kernels use positions."""
 
     changes: int
     """Number of what they change in layers.c."""

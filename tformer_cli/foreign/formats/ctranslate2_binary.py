@@ -87,7 +87,7 @@ def _array(file: MappedFile, version: int, name: str) -> Callable[[], Array]:
         size = file.number(4)
         dtype = TYPES[kind] if kind < len(TYPES) else None
     if dtype is None:
-        raise file.damage_error(f"{name} is of the type {kind}, which is not known")
+        raise file.damage_error(f"{name} has the unknown type {kind}")
     start = file.position
     array = file.array(dtype, shape)
     if file.position - start != size:

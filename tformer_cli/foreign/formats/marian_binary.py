@@ -100,7 +100,7 @@ def read_marian_binary(path: Path) -> MarianFile:
             array = file.array_at(start, "|i1", shape)
             readers[name] = lambda array=array: array
         else:
-            raise file.damage_error(f"{name} is of the type 0x{kind:x}, which is not known")
+            raise file.damage_error(f"{name} has the unknown type 0x{kind:x}")
     return MarianFile(LazyArrays(readers), multipliers, settings)
 
 
@@ -110,7 +110,7 @@ def _name(file: MappedFile, length: int) -> str:
     return file.take(length).rstrip(b"\0").decode("utf-8", errors="replace")
 
 
-# an uncompressed file may be so many times as large as the compressed one, and `FREE_BYTES`
+# an uncompressed file may be this many times as large as the compressed one, and `FREE_BYTES`
 MOST_EXPANSION = 20
 FREE_BYTES = 1 << 24
 _ENDING = ".npy"

@@ -265,7 +265,7 @@ def read_safetensors(path: Path) -> LazyArrays:
             continue
         kind = entry["dtype"]
         if kind not in DTYPES:
-            raise file.damage_error(f"{name} is of the type {kind}, which is not known")
+            raise file.damage_error(f"{name} has the unknown type {kind}")
         at = start + entry["data_offsets"][0]
         arrays[name] = lambda at=at, kind=kind, shape=entry["shape"]: widen_array(
             file.array_at(at, DTYPES[kind], shape), is_bfloat16=kind == "BF16"

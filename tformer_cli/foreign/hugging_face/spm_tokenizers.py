@@ -1,7 +1,7 @@
 """A tokenizer.json next to or instead of a SentencePiece model, and T5's tokenizers.
 
 T5's own SentencePiece model ends before the tokens `<extra_id_99>` … `<extra_id_0>`, which stand
-for spans left out of a text. They become words that are one piece, as in the authors' library
+for spans removed from a text. They become words that are one piece, as in the authors' library
 seqio; mT5's file has them already. Other special tokens in a text are plain text.
 """
 

@@ -2,7 +2,7 @@
 
 Matrices are of products x·W, so they are transposed here. Sinusoids are tensor2tensor's, a
 translation starts from a row of zeros, and vocabularies have neither padding nor a start token.
-Beside vocabularies in YAML lie the SentencePiece models that texts are cut with, or a tokenizer of
+Next to vocabularies in YAML lie the SentencePiece models that texts are cut with, or a tokenizer of
 tformer's, whose labels are then the pieces. `layout` names the source.
 """
 

@@ -220,7 +220,7 @@ def read_shortlist(
     else:
         read = _text_shortlist(path, named[1:], rows)
     if len(read.offsets) - 1 < int(sources.max()) + 1:
-        raise ArtifactError(f"{path}: is of another vocabulary; use this model's own")
+        raise ArtifactError(f"{path}: was made for another vocabulary; use this model's own")
     ours = np.empty(n_targets, np.int32)
     places = np.flatnonzero(targets >= 0)
     ours[targets[places]] = places

@@ -1,7 +1,7 @@
 """Attention maps of sentences and their translations, with the proof that they are the model's.
 
-One teacher-forced pass over the source and the chosen target, on the model's untouched path. Beside
-it, from the very queries and keys of that pass, the weights are computed by the plain formula
+One teacher-forced pass over the source and the chosen target, on the model's untouched path. From
+the very queries and keys of that pass, the weights are also computed by the plain formula
 softmax(Q·Kᵀ / √E) in float32. That these are the weights the model used is measured: the residual
 max |A·V − context| compares what they give with what the model's own path returned.
 

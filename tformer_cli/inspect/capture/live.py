@@ -16,8 +16,8 @@ The nodes come from what a `live.RecordingModel` recorded: the most probable nex
 every row, and the back-pointers. At each step all continuations of the live hypotheses stand in the
 order of their log-probabilities; the first ones take the slots that are left, and one that ends the
 sentence takes its slot with it (see `decoding.search.beam_search`). That the search did just this
-is checked: each kept hypothesis must have a row in its next step. So a tree is of plain beam search
-and greedy search; where another rule decides, there is none.
+is checked: each kept hypothesis must have a row in its next step. So there is a tree only for plain
+beam search and greedy search; where another rule decides, there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics of a head's map, computed from the weights alone, in float64.
+"""Metrics of a head's map, computed only from the weights, in float64.
 
 A_ij is the weight of key j for query i, n_i the number of keys that row i may see, Q the number of
 rows. Means run over rows. A metric that is not defined for a kind, or for a sentence this short, is
@@ -33,7 +33,7 @@ Over a corpus means are micro averages, in memory that does not grow: over the r
 together, in float64. Their 95 % intervals come from a bootstrap over sentences that keeps no
 sentence: in each resample a sentence counts as often as a Poisson number of mean 1 says (the limit
 of drawing with replacement; Hanley & MacGibbon 2006), so running sums for each resample are enough.
-That number depends on the seed and on the place of the sentence alone, not on when or with which
+That number depends only on the seed and on the place of the sentence, not on when or with which
 others it is computed.
 """
 

@@ -109,7 +109,7 @@ def repeat_scores(weights: Tensor, length: int) -> Tensor:
     n_keys = rows.shape[-1]
     queries = torch.arange(n_keys - length, n_keys, device=rows.device)
     offsets = queries - 1, queries - length, queries - length + 1, torch.zeros_like(queries)
-    # (B, H, L, K) -> (B, H, L) -> (B, H): of each row the key that the score is of
+    # (B, H, L, K) -> (B, H, L) -> (B, H): the scored key of each row
     means = [
         rows.gather(-1, keys.view(1, 1, -1, 1).expand(*rows.shape[:2], -1, 1)).mean(dim=(2, 3))
         for keys in offsets

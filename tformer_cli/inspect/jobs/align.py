@@ -502,7 +502,7 @@ class _Tally:
                 name=name,
                 convention=convention,
                 counts=AlignmentCounts(
-                    found=int(self._sums[0, row, column]),
+                    n_links=int(self._sums[0, row, column]),
                     sure=self._n_sure,
                     found_sure=int(self._sums[1, row, column]),
                     found_possible=int(self._sums[2, row, column]),

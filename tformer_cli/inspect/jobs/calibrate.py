@@ -238,7 +238,7 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
 def _translate(
     translator: Translator, opened: Opened, lines: Sequence[str]
 ) -> Iterator[tuple[str, Part] | None]:
-    """Translates lines; lines too long for the model are left out."""
+    """Translates lines; skips lines that are too long for the model."""
     for buffer in translator.buffers(lines):
         for line in buffer:
             parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))

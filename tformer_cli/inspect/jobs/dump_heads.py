@@ -177,7 +177,7 @@ class HeadDumper:
                 self.report.lines += 1
                 self.report.too_long += is_written(pair, self._model.config) and not fits
             yield self.report.lines
-        if shard.pairs:  # none are left where the end alone was not written down
+        if shard.pairs:  # none are left where only the end was not written down
             self._add(shards, shard)
 
     def _add(self, shards: ShardDirectory, shard: _PendingShard) -> None:

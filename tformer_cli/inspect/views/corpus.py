@@ -172,7 +172,7 @@ def _record(name: str, convention: str | None, counts: AlignmentCounts) -> dict[
         "id": name,
         "convention": convention,
         **{measure: round(100 * rate, 2) for measure, rate in zip(MEASURES, rates, strict=True)},
-        "links": counts.found,
+        "links": counts.n_links,
     }
 
 

@@ -24,7 +24,7 @@ class Weighting:
     residual: str  # Quantities that the residual of a record compares
     kind_names: dict[Kind, str]
     is_of_layers: bool = False  # True if there is one map a layer instead of one a head
-    is_share: bool = True  # No number above 1; else shaded relative to the largest
+    is_share: bool = True  # Numbers up to 1; else shaded relative to the largest
 
     @property
     def of(self) -> str:

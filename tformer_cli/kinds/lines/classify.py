@@ -50,7 +50,7 @@ class LabeledText(LineResult, Several[tuple[str, float]]):
         return html_table(self.text, ("label", "probability"), self.labels)
 
     def line(self, output_format: LabelFormat, top: int = 1) -> str:
-        """Writes it as a line, without its end, with so many labels; 0: all."""
+        """Writes it as a line, without its end, with the `top` best labels; 0: all."""
         if output_format == "text":
             return self.label.translate(TSV_ENDS)
         shown = self.labels[: top or None]

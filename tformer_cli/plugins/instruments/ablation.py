@@ -130,7 +130,7 @@ def _sums_over_rows(
     """Sums measures (N, M) of tokens, by their logits and ids, over the tokens of rows: (R, M)."""
     positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
     targets = target_output.flatten()[positions] - model.first_target
-    # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding. Where
+    # (R, T, D) -> (N, D): the vocabulary is compared only with tokens, not with padding. Where
     # targets label source tokens, states continue after the last target.
     tokens = hidden[:, : target_output.shape[1]].flatten(0, 1)[positions]
     n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))

@@ -1,4 +1,4 @@
-"""What the live page shows of the next tokens, of heads switched off and of decisions."""
+"""Events of the live page: the next tokens, heads switched off and decisions."""
 
 from __future__ import annotations
 

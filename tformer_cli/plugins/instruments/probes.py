@@ -207,7 +207,7 @@ class TokenRow:
 
 
 def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> Iterator[Labeled]:
-    """Makes the tasks of one stack's tokens; a property that they do not have is left out."""
+    """Makes the tasks of one stack's tokens; skips a property that they do not have."""
     for name in names:
         labels = dict(_labels(name, tokens))
         rows = np.array([*labels], np.int64)

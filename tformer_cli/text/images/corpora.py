@@ -84,12 +84,12 @@ def content_of(path: Path, labels: str) -> list[str]:
 def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
     # sorted: the order of a directory differs from machine to machine
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    found = False
+    has_any = False
     for folder in folders:
         for file in filter(_is_picture, sorted(folder.rglob("*"))):
-            found = True
+            has_any = True
             yield str(file), folder.name
-    if not found:
+    if not has_any:
         raise DataError(
             f"{path}: has no folders with pictures ({', '.join(ENDINGS)}), one for each label; "
             "name the folder above those"
@@ -161,7 +161,7 @@ def _of_table(
         field = str(known[0]) if known else ""
     has_label = bool(field) or len(cells) != n_values
     place = _place(field or "last", len(cells), f"{path}: {field_name}")
-    found = False
+    has_any = False
     for number, line in lines if has_names else chain([first], lines):
         row = _cells(line, separator)
         if len(row) == 1 and not row[0]:
@@ -178,9 +178,9 @@ def _of_table(
         if not is_row(values):
             wrong = next((cell for cell in row if not is_number(cell)), values)
             raise DataError(f'{path}, line {number}: "{wrong[:40]}" is not a pixel value')
-        found = True
+        has_any = True
         yield values, label
-    if not found:
+    if not has_any:
         raise DataError(f"{path}: has a header, but no line of pixels; name another file")
 
 

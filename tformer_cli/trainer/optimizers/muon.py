@@ -4,8 +4,8 @@ Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural net
 2025, "Muon is scalable for LLM training" (the factor that lets one learning rate serve both kinds
 of parameters).
 
-A matrix is made orthogonal (the same singular vectors, all singular values near 1) by products
-alone. Each iteration is X ← a·X + b·(X·Xᵀ)·X + c·(X·Xᵀ)²·X, which takes every singular value x to
+Products make a matrix orthogonal (the same singular vectors, all singular values near 1). An
+iteration is X ← a·X + b·(X·Xᵀ)·X + c·(X·Xᵀ)²·X, which takes every singular value x to
 p(x) = a·x + b·x³ + c·x⁵. The polynomials are those of Amsel et al. 2025, "The Polar Express",
 theorem 3.1: with all singular values in [l, u], p is the odd quintic that is nearest to 1 there, in
 the largest distance; what it makes lies in [p(l), 2 - p(l)], for which the next one is the best.
@@ -179,7 +179,7 @@ def orthogonalize_matrices(
     bfloat16 is enough for the products (Jordan et al. 2024); a matrix of zeros stays one.
     """
     if operations is not None and matrices.dtype == dtype == torch.float32:
-        return operations.orthogonalized(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
+        return operations.orthogonalize(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.to(dtype)
     if is_tall:  # the product X·Xᵀ is the smaller one

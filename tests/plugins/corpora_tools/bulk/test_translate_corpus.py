@@ -355,7 +355,7 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         "h.gz", gzip.compress(b"abc" * 99)[:-9]
     )
     assert "gzip" in refusal_of("i.txt", gzip.compress(b"abc"))
-    for column, message in (("id", 'column "id" is of int64, not of texts'), ("x", 'no field "x"')):
+    for column, message in (("id", 'column "id" holds int64, not texts'), ("x", 'no field "x"')):
         pq.write_table(pa.table({"id": [1], "t": ["a"]}), tmp_path / "t.parquet")
         with pytest.raises(DataError, match=message):
             run(model, [tmp_path / "t.parquet"], tmp_path / "out", fields=Fields(source=column))

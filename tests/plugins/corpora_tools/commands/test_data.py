@@ -481,7 +481,7 @@ def check_pairs(*args):
     return report, {name: lines for name, lines in found.items() if lines}
 
 
-OF_REVIEWS = {
+REVIEW_FINDINGS = {
     "empty": [4],
     "markup": [5],
     "language": [6],
@@ -512,7 +512,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     write("held.tsv", ["we will come again\tbad", "Another.\tgood"])
     arguments = ["r.tsv", "--label-field", "2", "--source-language", "en", "--held-out", "held.tsv"]
     report, found = check_pairs(*arguments)
-    assert found == OF_REVIEWS
+    assert found == REVIEW_FINDINGS
     assert (report["kind"], report["languages"], report["dropped"]) == ("labeled", ["en", ""], 5)
     assert report["checks"][1]["examples"][0] == {
         "corpus": "r.tsv", "line": 4, "text": "", "label": "good", "why": "text blank"
@@ -540,7 +540,7 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     texts = [line.split("\t")[0] for line in REVIEWS]
     write("t.en", texts)
     write("held.txt", ["we will come again"])
-    expected = {**OF_REVIEWS, "duplicate": [2, 3]}
+    expected = {**REVIEW_FINDINGS, "duplicate": [2, 3]}
     del expected["other-label"]
     report, found = check_pairs("t.en", "--held-out", "held.txt")
     assert found == expected
@@ -561,8 +561,8 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "keys", "found"),
     [
-        ("classify", "", {**OF_REVIEWS, "held-out": [7]}),
-        ("language-model", 'text_field = "1", ', {**OF_REVIEWS, "duplicate": [2, 3]}),
+        ("classify", "", {**REVIEW_FINDINGS, "held-out": [7]}),
+        ("language-model", 'text_field = "1", ', {**REVIEW_FINDINGS, "duplicate": [2, 3]}),
     ],
 )
 def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, keys, found):

@@ -63,8 +63,8 @@ def make(texts, model):
     """Makes the setup of a distillation by a random teacher, with changes to the recipe."""
     (texts / "d.toml").write_text(RECIPE.format(directory=texts, teacher=model), encoding="utf-8")
 
-    def made(*overrides, **more):
+    def make_setup(*overrides, **more):
         recipe = load_recipe(str(texts / "d.toml"), overrides)
         return Setup(recipe=recipe, directory=texts / "out", threads=1, **more)
 
-    return made
+    return make_setup

@@ -167,10 +167,10 @@ def test_damaged_outputs_are_made_again(kitchen):
 
 
 def test_an_interrupted_stage_is_resumed(kitchen, monkeypatch):
-    def broken():
+    def fail_to_copy():
         raise DataError("no more letters")
 
-    monkeypatch.setattr(kitchen, "copy", broken)
+    monkeypatch.setattr(kitchen, "copy", fail_to_copy)
     with pytest.raises(DataError):
         kitchen.cook()
     assert kitchen.plan() == [State.begun, State.later]

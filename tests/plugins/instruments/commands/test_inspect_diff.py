@@ -5,7 +5,7 @@ import pytest
 
 from tests import commands
 from tests.models import save_random
-from tests.screens import drawn
+from tests.screens import draw_text
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
 from tformer_cli.plugins.instruments.views.diff import DiffView, signed_map
@@ -62,7 +62,7 @@ def test_files_take_their_format_from_their_name(model, other, tmp_path):
 
 def show_diff(diff, encoding="utf-8", width=80, **options):
     options |= {"encoding": encoding, "width": width, "errors": "replace"}
-    return drawn(lambda console: DiffView().text(console, diff, None), **options)
+    return draw_text(lambda console: DiffView().text(console, diff, None), **options)
 
 
 @pytest.mark.parametrize(("encoding", "minus"), [("utf-8", "−"), ("ascii", "-")])
@@ -93,7 +93,7 @@ def test_colors_say_the_same_as_the_signs(model, other):
     diff = inspect_diff(model, other, ["Two dogs run."])
     options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}
     blocks = signed_map(diff, diff.most_changed)
-    text = drawn(lambda console: show_blocks(console, blocks), width=120, **options)
+    text = draw_text(lambda console: show_blocks(console, blocks), width=120, **options)
     assert "\x1b[" in text
     largest = abs(diff.difference(diff.most_changed)).max()
     assert f"at most {100 * largest:.0f}" in text

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from tests import commands
 from tests.commands import run
-from tests.screens import drawn
+from tests.screens import draw_text
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.plugins.instruments.views.flow import FlowOptions, FlowView
@@ -60,7 +60,7 @@ def test_text_without_colors_goes_to_a_file(model, tmp_path):
 
 def show_flow(record, method="alti", width=80, encoding="utf-8"):
     options = {"width": width, "encoding": encoding, "errors": "replace"}
-    return drawn(lambda c: FlowView().text(c, record, FlowOptions(method=method)), **options)
+    return draw_text(lambda c: FlowView().text(c, record, FlowOptions(method=method)), **options)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.commands import run
-from tests.screens import drawn
+from tests.screens import draw_text
 from tformer_cli.errors import TformerError
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
@@ -30,7 +30,7 @@ def record(model):
 def show_step(record, width=80, encoding="utf-8", quiz=None, color=None):
     terminal = {"color_system": color, "force_terminal": color is not None}
     shown = replace(record, quiz=quiz)
-    return drawn(
+    return draw_text(
         lambda c: StepView().text(c, shown, None), width=width, encoding=encoding, **terminal
     )
 

@@ -100,7 +100,7 @@ def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_threa
         inputs = model.encoder_input if is_source else model.decoder_input
         matrix = model.source_embedding.weight if is_source else model.target_matrix
         n_tokens, mean = len(whole.tokens[kind]), 32**0.5 * matrix.mean(dim=0)
-        bare[kind] = inputs.placed(mean.expand(1, n_tokens, 32)).detach()
+        bare[kind] = inputs.add_positions(mean.expand(1, n_tokens, 32)).detach()
     with torch.no_grad():
         hidden = probe.states.rest(model, "enc", 0, bare["enc"], bare.get("dec"))
         change = probe.d - probe.decision.of(model, hidden).item()

@@ -26,7 +26,7 @@ ENDINGS: Mapping[CorpusKind, str] = MappingProxyType(
 )
 """Endings of the files that sources of each kind are translated into."""
 SHARD_LINES = 10 * BUFFER_LINES
-"""Of a multiple of the translator's buffer the same lines are batched together as in a file."""
+"""Lines of a shard. A multiple of the translator's buffer: batches are the same as in a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Task:
     @staticmethod
     def from_json(record: dict[str, Any]) -> "Task":
         """Makes the task of such an object."""
-        # JSON has lists alone, which never equal the state of a file
+        # JSON has only lists, which never equal the state of a file
         source = {**record["source"], "state": tuple(record["source"]["state"])}
         return Task(
             directory=record["directory"],
@@ -148,11 +148,11 @@ class Event:
     rows: int = 0
     """Rows of the shard that are translated."""
     answer: dict[str, Any] | None = None
-    """Of "done": what `translate_shard` returned."""
+    """For "done": the result of `translate_shard`."""
     seconds: float = 0.0
-    """Of "done": the time that the shard took, where the worker's start is not known."""
+    """For "done": the time that the shard took, where the worker's start is not known."""
     reason: str = ""
-    """Of "lost" and "given up": the end of the worker, in words."""
+    """For "lost" and "given up": the end of the worker, in words."""
 
 
 class Running(Protocol):

@@ -73,7 +73,7 @@ def check_columns(schema: pa.Schema, fields: Fields, name: str) -> None:
         raise missing_field(field, list(_names(schema)), name, "choose another by --source-field")
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
-        raise DataError(f'{name}: column "{field}" is of {kind}, not of texts; choose another')
+        raise DataError(f'{name}: column "{field}" holds {kind}, not texts; choose another')
     for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
         if ours in schema.names:
             raise DataError(

@@ -95,7 +95,7 @@ class BulkState:
     running: dict[int, int] = field(default_factory=dict)
     """Rows that are translated of the shards that are not finished."""
     workers: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Of each worker the time of its start and the rows that it has translated in whole shards."""
+    """Start time of each worker, and the rows that it has translated in whole shards."""
     at_work: dict[str, int] = field(default_factory=dict)
     """Rows of the shard that each worker has begun."""
 

@@ -260,9 +260,9 @@ def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
             stack_input, matrix = model.encoder_input, None
             if hasattr(model, "source_embedding"):  # Patches of images have no vocabulary
                 matrix = model.source_embedding.weight
-        # Not 0: an RMS norm turns around at it, where no number of steps would follow
+        # Not 0: an RMS norm turns around at it, and more steps would not help
         mean = embedded.new_zeros(1) if matrix is None else stack_input.scale * matrix.mean(dim=0)
-        means[kind] = stack_input.placed(mean.expand_as(embedded))
+        means[kind] = stack_input.add_positions(mean.expand_as(embedded))
     return means
 
 

@@ -91,7 +91,7 @@ class PatchedPair:
         """Returns the weight of each head on the tokens that differ; None where none can.
 
         Of cross-attention that is at the position that decides, of others at the position that
-        looks there most, a differing one itself left out.
+        looks there most, apart from those that differ.
         """
         shares: list[float | None] = []
         for head in self.heads:

@@ -99,7 +99,7 @@ def rival_of(position: PositionLogits, chosen: int) -> int:
     return rival
 
 
-class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are left out
+class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are skipped
     """Two texts are decided alike."""
 
 

@@ -288,8 +288,8 @@ def examples(
 
     Sentences that are longer than the model takes are cut off. A language model's text is read as
     `tformer evaluate --text` reads it: in windows of as many tokens as it takes, lines by
-    themselves or all of them as one. Blank texts are left out of a classifier's, blank pairs of
-    all.
+    themselves or all of them as one. Blank texts of a classifier are skipped, and all blank
+    pairs.
     """
     config, tokenizer = directory.config, directory.tokenizer
     longest = config.max_positions - 1

@@ -149,7 +149,7 @@ def read_corpus(
 ) -> list[IdPair]:
     """Reads different lines as ids, with given targets or translations, up to `MOST_LINES`.
 
-    Held-out lines must not be among the fitted ones; lines that are too long are left out.
+    Held-out lines must not be among the fitted ones; lines that are too long are skipped.
     """
     report = ReadReport()
     pairs: dict[IdPair, None] = {}

@@ -88,9 +88,9 @@ class _Corpus:
     def read(
         self, lines: Iterable[str], labels: Iterable[str] | None, targets: Iterable[str] | None
     ) -> None:
-        """Reads sentences until there are enough tokens; one with a side that came is left out.
+        """Reads sentences until there are enough tokens; skips one with a side that came.
 
-        The same text among those fitted to and those held out would be known by heart.
+        The same text on both sides, fitted and held out, would be memorized.
         """
         kept: list[tuple[IdPair, list[str] | None]] = []
         seen: set[tuple[int, tuple[int, ...]]] = set()

@@ -3,7 +3,7 @@
 For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
 the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
 similarity the offset explains, and how far they are from sinusoids, is measured.
-Rotary positions add no number to scores: what they do depends on queries and keys. So it is
+Rotary positions add nothing to scores: their effect depends on queries and keys. So it is
 measured, on texts of random tokens, in which no content is at one distance rather than another:
 whatever differs by distance is the positions' doing. Scores are those that the softmax is taken
 of; as it does not change if all keys of a query have the same number added, each curve has the
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.positions/1"
 MEASURES = "stack squared_norms distance_from_sinusoids cosine_with_sinusoids share_by_offset"
-N_POSITIONS = 64  # Positions that are read where no number is asked for
+N_POSITIONS = 64  # Positions to read by default
 _WIDTH = 720.0
 ROWS_SHOWN = 24
 NUMBERS, BAR_WIDTH = 37, 40  # Columns of the numbers of an offset, and of its bar at most
@@ -266,7 +266,7 @@ def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> 
     yield text(f"{n_positions} positions × {width} dimensions")
     yield Facts([("", *fact) for fact in facts_of(table)])
     yield BLANK
-    # Where not all dimensions fit, every n-th is shown; with an even n these are sines alone, a
+    # Where not all dimensions fit, every n-th is shown; with an even n these are only sines, a
     # smooth picture.
     stride = -(-width // max(room.width - 6, 1))
     chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"

@@ -248,7 +248,7 @@ def _project(
     positions, similarity = attention.positions, attention.similarity
     turned = [queries, keys]
     if positions.turns:
-        turned = [positions.turned(heads, slice(0, heads.shape[1])) for heads in turned]
+        turned = [positions.rotate_heads(heads, slice(0, heads.shape[1])) for heads in turned]
     device = attention.in_projection.weight.device  # where its own terms lie
     with torch.no_grad():
         both = [heads[None].to(device) for heads in turned]
