@@ -14,7 +14,6 @@ from tformer_cli.artifacts.config_file import TASKS, check_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
-from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.lines.classify import classify_lines
@@ -22,6 +21,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
+from tformer_cli.metrics.significance import TestSettings
 from tformer_cli.structure import structure
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import did_you_mean, suggestions

@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.evaluate.comparison.paired_tests import TestedMetric
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.masked import MaskedScores
     from tformer_cli.metrics.labels import ClassificationScores
     from tformer_cli.metrics.scores import Score
-    from tformer_cli.metrics.significance import PairedDifference
+    from tformer_cli.metrics.significance import PairedDifference, TestedMetric
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.text_windows import TextScores
 
@@ -135,19 +134,15 @@ def with_tests(
 ) -> Evaluation:
     """Adds confidence intervals by bootstrap, and tests against other translations if there are."""
     # It is the short form of `tformer_cli.evaluate.compare`.
-    from tformer_cli.evaluate.comparison.paired_tests import (
-        MeasuredMetric,
-        TestSettings,
-        paired_test,
-    )
     from tformer_cli.metrics.scores import check_counts, make_metric
+    from tformer_cli.metrics.significance import MeasuredMetric, TestSettings, paired_test
 
-    systems = [("hypothesis", evaluation.hypotheses)]
+    systems = [evaluation.hypotheses]
     if baseline is not None:
         _check_texts(references, baseline=baseline)
         counts = [("the baseline", len(baseline)), ("the hypotheses", len(evaluation.hypotheses))]
         check_counts(counts)
-        systems.insert(0, ("baseline", tuple(baseline)))
+        systems.insert(0, tuple(baseline))
     names = ("bleu", "chrf", "ter")
     metrics = [make_metric(name, lowercase=lowercase, tokenize=tokenize) for name in names]
     measured = [MeasuredMetric(metric, references) for metric in metrics]

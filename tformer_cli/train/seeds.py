@@ -13,18 +13,13 @@ from statistics import mean, stdev
 from tformer_cli.artifacts.config_file import WEIGHTS, read_config
 from tformer_cli.evaluate.compare import LABELERS
 from tformer_cli.evaluate.comparison.labels import compare_labelings
-from tformer_cli.evaluate.comparison.paired_tests import (
-    SIGNIFICANT,
-    MeasuredMetric,
-    TestSettings,
-    paired_test,
-)
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.lines.classify import classify_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.scores import make_metric
+from tformer_cli.metrics.significance import SIGNIFICANT, MeasuredMetric, TestSettings, paired_test
 from tformer_cli.recipe import Recipe
 from tformer_cli.show.document import Cell, Document, Section, Table
 from tformer_cli.structure import StructureError, structure
@@ -159,8 +154,8 @@ def _measures(
     if examples.are_translated:
         opened = (open_model(run, device=device) for run in runs)
         translated = [
-            (run.name, [translation.text for translation in model.translator.stream(sources)])
-            for run, model in zip(runs, opened, strict=True)
+            [translation.text for translation in model.translator.stream(sources)]
+            for model in opened
         ]
         metrics = [MeasuredMetric(make_metric(name), [right]) for name in ("bleu", "chrf")]
         for tested in paired_test(translated, metrics, TestSettings()):

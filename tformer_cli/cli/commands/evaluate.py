@@ -395,7 +395,7 @@ def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int
 
 
 def _test_signature(units: str) -> str:
-    from tformer_cli.metrics.significance import RESAMPLES
+    from tformer_cli.metrics.resampling import RESAMPLES
 
     return f"paired-bootstrap|units:{units}|resamples:{RESAMPLES}|seed:1"
 
