@@ -14,6 +14,7 @@ from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
+from tformer_cli.metrics.choices import record_key
 from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
@@ -82,7 +83,7 @@ class Evaluation(_Scored):
     def record(self, *, has_intervals: bool = False) -> dict[str, Any]:
         record: dict[str, Any] = {"lines": len(self.hypotheses)}
         for score in self.scores:
-            record[_key(score.name)] = {"score": score.value, "signature": score.signature}
+            record[record_key(score.name)] = {"score": score.value, "signature": score.signature}
         for metric in self.tested:
             before, after = metric.scores[0], metric.scores[-1]
             more: dict[str, Any] = {"test": metric.signature}
@@ -95,7 +96,7 @@ class Evaluation(_Scored):
                     "equals_baseline": after.equals_baseline,
                     "untested": after.untested,
                 }
-            record[_key(metric.name)] |= more
+            record[record_key(metric.name)] |= more
         if self.loss is not None:
             record |= {"loss": self.loss, "perplexity": self.perplexity}
         return record
@@ -117,11 +118,6 @@ class Evaluation(_Scored):
         if self.loss is not None:
             yield "loss", f"{self.loss:.4f}", "nats per reference token"
             yield "perplexity", f"{self.perplexity:.2f}", "exp(loss)"
-
-
-def _key(name: str) -> str:
-    # sacreBLEU names chrF2 by its beta; the key is the name that `--metric` takes
-    return name.lower().removesuffix("2")
 
 
 def with_tests(

@@ -41,6 +41,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
+from tformer_cli.metrics.choices import record_key
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[st
     return {
         "changes": [
             {
-                "measure": change.name.lower().replace(" ", "_"),
+                "measure": record_key(change.name),
                 "baseline": change.baseline,
                 "value": change.value,
                 "difference": change.difference,
