@@ -143,8 +143,9 @@ def translate_document(
         settings = ReadSettings(name=name, **languages(), **reading)
         document = chosen.format.read(data, settings)
         _check_longest(document, name)
-        opened = open_model()
-        doubter = None if doubt_format is None else _open_doubter(opened)
+        opened, doubter = open_model(), None
+        if doubt_format is not None:
+            doubter = _open_doubter(opened)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
         translated = _translate_document(
