@@ -34,6 +34,14 @@ def is_blank(text: str) -> bool:
     return _SEEN.search(text) is None
 
 
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
     """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

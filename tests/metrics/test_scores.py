@@ -15,13 +15,13 @@ from sacrebleu.metrics.bleu import BLEU
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.compare import files_of_test_set
-from tformer_cli.evaluate.comparison.paired_tests import MeasuredMetric, TestSettings, paired_test
 from tformer_cli.evaluate.evaluate import score_hypotheses
 from tformer_cli.metrics import comet, scores
 from tformer_cli.metrics.choices import Tokenization
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.metrics.scores import bleu, check_counts, check_tokenizer, chrf, ter
+from tformer_cli.metrics.significance import MeasuredMetric, TestSettings, paired_test
 from tformer_cli.wording import installing
 
 HYPOTHESES = ["the Cat sat on a mat .", "He doesn't know, does he?", "", "It rained yesterday."]
@@ -263,7 +263,7 @@ def judge(monkeypatch):
 def test_the_score_is_the_mean_over_sentences_and_is_tested_as_all_others(judge):
     metric = MeasuredMetric(Comet(SOURCES), [RIGHT])
     worse = ["one", "two", "xxxxx", "four"]
-    (tested,) = paired_test([("a", RIGHT), ("b", worse)], [metric], TestSettings(samples=100))
+    (tested,) = paired_test([RIGHT, worse], [metric], TestSettings(samples=100))
     assert tested.name == "COMET"
     assert [score.value for score in tested.scores] == [100.0, 75.0]
     assert "|seed:12345|" in tested.signature

@@ -14,8 +14,9 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.metrics.labels import score_labels
+from tformer_cli.metrics.resampling import draws
 from tformer_cli.metrics.scores import bleu, chrf
-from tformer_cli.metrics.significance import PairedScores, compare_labels, compare_losses, draws
+from tformer_cli.metrics.significance import PairedScores, compare_labels, compare_losses
 from tformer_cli.text.pharaoh import GoldLinks, parse_links
 
 REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]

@@ -14,7 +14,6 @@ from tformer_cli.artifacts.config_file import TASKS, check_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
-from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.lines.classify import classify_lines
@@ -22,6 +21,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
+from tformer_cli.metrics.significance import TestSettings
 from tformer_cli.structure import structure
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import did_you_mean, suggestions
@@ -83,7 +83,7 @@ def compare(
     order = _order_systems(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
-    answers = _answers("translating", _translations, tell, opening)
+    answers = _answers("translating", translate_texts, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
     tell(_progress_line(order))
     on_gpu = str(opening.get("device", "")).startswith("cuda")
@@ -105,7 +105,7 @@ def compare_classifiers(
     for path in map(Path, files.systems.values()):
         if path.is_dir():  # all, before any has labeled for minutes
             check_model(resolve_model(path, tell), LABELERS)
-    answers = _answers("labeling", _labels, tell, opening)
+    answers = _answers("labeling", label_texts, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_progress_line(order))
     return compare_labelings(
@@ -176,11 +176,13 @@ def _answers(
     return answers
 
 
-def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+def translate_texts(
+    model: Path | str, sources: Sequence[str], how: Mapping[str, Any]
+) -> Iterator[str]:
     return (translation.text for translation in open_model(model, **how).translator.stream(sources))
 
 
-def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+def label_texts(model: Path | str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
     return (row.label for row in classify_lines(open_model(model, "classify", **how), sources))
 
 

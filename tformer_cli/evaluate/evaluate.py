@@ -14,6 +14,7 @@ from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
+from tformer_cli.metrics.choices import record_key
 from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
@@ -32,12 +33,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.evaluate.comparison.paired_tests import TestedMetric
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.masked import MaskedScores
     from tformer_cli.metrics.labels import ClassificationScores
     from tformer_cli.metrics.scores import Score
-    from tformer_cli.metrics.significance import PairedDifference
+    from tformer_cli.metrics.significance import PairedDifference, TestedMetric
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.text_windows import TextScores
 
@@ -83,7 +83,7 @@ class Evaluation(_Scored):
     def record(self, *, has_intervals: bool = False) -> dict[str, Any]:
         record: dict[str, Any] = {"lines": len(self.hypotheses)}
         for score in self.scores:
-            record[_key(score.name)] = {"score": score.value, "signature": score.signature}
+            record[record_key(score.name)] = {"score": score.value, "signature": score.signature}
         for metric in self.tested:
             before, after = metric.scores[0], metric.scores[-1]
             more: dict[str, Any] = {"test": metric.signature}
@@ -96,7 +96,7 @@ class Evaluation(_Scored):
                     "equals_baseline": after.equals_baseline,
                     "untested": after.untested,
                 }
-            record[_key(metric.name)] |= more
+            record[record_key(metric.name)] |= more
         if self.loss is not None:
             record |= {"loss": self.loss, "perplexity": self.perplexity}
         return record
@@ -120,11 +120,6 @@ class Evaluation(_Scored):
             yield "perplexity", f"{self.perplexity:.2f}", "exp(loss)"
 
 
-def _key(name: str) -> str:
-    # sacreBLEU names chrF2 by its beta; the key is the name that `--metric` takes
-    return name.lower().removesuffix("2")
-
-
 def with_tests(
     evaluation: Evaluation,
     references: Sequence[Sequence[str]],
@@ -135,19 +130,15 @@ def with_tests(
 ) -> Evaluation:
     """Adds confidence intervals by bootstrap, and tests against other translations if there are."""
     # It is the short form of `tformer_cli.evaluate.compare`.
-    from tformer_cli.evaluate.comparison.paired_tests import (
-        MeasuredMetric,
-        TestSettings,
-        paired_test,
-    )
     from tformer_cli.metrics.scores import check_counts, make_metric
+    from tformer_cli.metrics.significance import MeasuredMetric, TestSettings, paired_test
 
-    systems = [("hypothesis", evaluation.hypotheses)]
+    systems = [evaluation.hypotheses]
     if baseline is not None:
         _check_texts(references, baseline=baseline)
         counts = [("the baseline", len(baseline)), ("the hypotheses", len(evaluation.hypotheses))]
         check_counts(counts)
-        systems.insert(0, ("baseline", tuple(baseline)))
+        systems.insert(0, tuple(baseline))
     names = ("bleu", "chrf", "ter")
     metrics = [make_metric(name, lowercase=lowercase, tokenize=tokenize) for name in names]
     measured = [MeasuredMetric(metric, references) for metric in metrics]
@@ -185,11 +176,10 @@ def evaluate_model(
     **options: Unpack[TranslatorOptions],
 ) -> Evaluation:
     """Translates the sources, scores the result and measures the loss of the first reference."""
-    from tformer_cli.metrics.scores import check_counts
+    from tformer_cli.metrics.scores import check_references
 
     _check_texts(references, sources=sources)
-    names = [("the source", len(sources))]
-    check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
+    check_references("the source", sources, references)
     opened = model if isinstance(model, Opened) else open_model(model, **options)
     counts = counts if counts is not None else ResultCounts()
     # As `translate` would: splitting, shortlists and searches are part of what is measured

@@ -40,6 +40,11 @@ SEED = 12345
 DEFAULT_METRICS = ("bleu", "chrf", "ter")
 
 
+def record_key(measure: str) -> str:
+    """Names a measure in JSON: "BLEU" and "chrF2" as `--metric` does, "macro F1" macro_f1."""
+    return measure.lower().removesuffix("2").replace(" ", "_")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoringSettings:
     """Settings of words, for BLEU and for counts of words."""

@@ -58,9 +58,14 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
     parts = []
     for part in range(1 << bits):
         keys = np.concatenate([np.empty(0, dtype=np.uint64), *_keys_of_part(file, part, bits)])
-        keys.sort()
-        parts.append(np.unique(keys[1:][keys[1:] == keys[:-1]]))
+        parts.append(repeated_keys(keys))
     return np.concatenate(parts)
+
+
+def repeated_keys(keys: Keys) -> Keys:
+    """Returns the keys that occur more than once, in order."""
+    in_order = np.sort(keys)
+    return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
 
 
 def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:

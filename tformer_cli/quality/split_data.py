@@ -14,20 +14,11 @@ import numpy.typing as npt
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.quality.checks import is_same_text
-from tformer_cli.quality.clean_data import (
-    REPORT,
-    check_output,
-    corpus_of_files,
-    report_text,
-)
+from tformer_cli.quality.clean_data import REPORT, check_output, corpus_of_files, report_text
 from tformer_cli.quality.examine import Progress
 from tformer_cli.quality.given import GivenData, ending_of
-from tformer_cli.quality.minhash import (
-    PAIRS_AT_ONCE,
-    NearDuplicates,
-    signatures_of_texts,
-)
-from tformer_cli.quality.repeats import Keys, keys_of_pair
+from tformer_cli.quality.minhash import PAIRS_AT_ONCE, NearDuplicates, signatures_of_texts
+from tformer_cli.quality.repeats import Keys, Repeated, keys_of_pair, repeated_keys
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import text_files
 from tformer_cli.wording import count_of, is_blank
@@ -177,7 +168,7 @@ def components(keys: Keys) -> Labels:
     labels = np.arange(keys.shape[1], dtype=np.int64)
     linked = np.zeros(keys.shape[1], dtype=bool)
     for side in keys:
-        linked |= _is_repeated(side)
+        linked |= Repeated(repeated_keys(side)).slots(side) >= 0
     # most pairs share nothing with others: only the linked ones are grouped
     places = np.flatnonzero(linked)
     if not len(places):
@@ -215,18 +206,6 @@ def labels_of_similar(sides: Sequence[NearDuplicates], n_pairs: int) -> Labels:
                     parents[first_of(place)] = first_of(other)
                 side.see(row)
     return np.array([first_of(place) for place in range(n_pairs)], dtype=np.int64)
-
-
-def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
-    in_order = np.sort(keys)
-    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
-    if not len(repeated):
-        return np.zeros(len(keys), dtype=bool)
-    places = np.searchsorted(repeated, keys)
-    # an index past the end; its key differs from the first one in any case
-    places[places == len(repeated)] = 0
-    same: npt.NDArray[np.bool_] = repeated[places] == keys
-    return same
 
 
 def _groups(keys: Keys) -> Sequence[Labels]:

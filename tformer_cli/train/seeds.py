@@ -11,20 +11,13 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from tformer_cli.artifacts.config_file import WEIGHTS, read_config
-from tformer_cli.evaluate.compare import LABELERS
+from tformer_cli.evaluate.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.evaluate.comparison.labels import compare_labelings
-from tformer_cli.evaluate.comparison.paired_tests import (
-    SIGNIFICANT,
-    MeasuredMetric,
-    TestSettings,
-    paired_test,
-)
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.lines.classify import classify_lines
-from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.scores import make_metric
+from tformer_cli.metrics.significance import SIGNIFICANT, MeasuredMetric, TestSettings, paired_test
 from tformer_cli.recipe import Recipe
 from tformer_cli.show.document import Cell, Document, Section, Table
 from tformer_cli.structure import StructureError, structure
@@ -155,13 +148,9 @@ def _measures(
     recipe: Recipe, runs: Sequence[Path], pairs: Sequence[SentencePair], device: str
 ) -> Iterator[Measure]:
     sources, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    examples = training_of(recipe).examples
+    examples, how = training_of(recipe).examples, {"device": device}
     if examples.are_translated:
-        opened = (open_model(run, device=device) for run in runs)
-        translated = [
-            (run.name, [translation.text for translation in model.translator.stream(sources)])
-            for run, model in zip(runs, opened, strict=True)
-        ]
+        translated = [[*translate_texts(run, sources, how)] for run in runs]
         metrics = [MeasuredMetric(make_metric(name), [right]) for name in ("bleu", "chrf")]
         for tested in paired_test(translated, metrics, TestSettings()):
             yield Measure(
@@ -173,11 +162,7 @@ def _measures(
                 signature=tested.signature,
             )
     elif recipe.task.kind in LABELERS and examples.are_texts:
-        opened = (open_model(run, "classify", device=device) for run in runs)
-        labeled = [
-            (run.name, [result.label for result in classify_lines(model, sources)])
-            for run, model in zip(runs, opened, strict=True)
-        ]
+        labeled = [(run.name, [*label_texts(run, sources, how)]) for run in runs]
         systems = compare_labelings(labeled, right).systems
         for number, measure in enumerate(systems[0].measures):
             yield Measure(

@@ -333,7 +333,7 @@ def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     done = run(*command)
     shown = done.stdout
     assert "2 seeds, 24 test examples" in shown
-    assert "p: the chance of such a difference from the first run" in done.stderr
+    assert "p: probability of a difference from the first run" in done.stderr
     report = json.loads((directory / "seeds.json").read_text())
     assert report["runs"] == ["seed-1", "seed-3"]
     assert [measure["name"] for measure in report["measures"]] == ["BLEU", "chrF2"]
@@ -377,4 +377,4 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
     refused(*command, "1,2", "--processes", "2", says="--seeds: only for training in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
-    refused(*command, "1,2", *bare, says="--seeds: the recipe needs data.valid")
+    refused(*command, "1,2", *bare, says="--seeds: comparing the runs needs data.valid")

@@ -25,15 +25,15 @@ from tformer_cli.evaluate.comparison.compare import (
     words_of,
 )
 from tformer_cli.evaluate.comparison.labels import compare_labelings
-from tformer_cli.evaluate.comparison.paired_tests import (
+from tformer_cli.metrics.labels import score_labels
+from tformer_cli.metrics.scores import bleu, make_metric, ter
+from tformer_cli.metrics.significance import (
     MeasuredMetric,
     TestSettings,
     Wins,
+    compare_labels,
     paired_test,
 )
-from tformer_cli.metrics.labels import score_labels
-from tformer_cli.metrics.scores import bleu, make_metric, ter
-from tformer_cli.metrics.significance import compare_labels
 
 
 def compare_all(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=REFERENCES):
@@ -229,7 +229,7 @@ OPTIONS = {"paired-bootstrap": "bs", "paired-approximate-randomization": "ar"}
 def results(name, samples, seed, metrics=METRICS):
     measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in metrics]
     settings = TestSettings(name=name, samples=samples, seed=seed)
-    return paired_test(list(SYSTEMS.items()), measured, settings)
+    return paired_test(list(SYSTEMS.values()), measured, settings)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -292,7 +292,7 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
 def test_a_system_that_is_the_baseline_again_is_never_significant(name):
     first = SYSTEMS["first"]
     spaced = [line.replace(" ", "  ") for line in first]  # the same to every metric
-    texts = [("first", first), ("again", list(first)), ("spaced", spaced), *SYSTEMS.items()]
+    texts = [first, list(first), spaced, *SYSTEMS.values()]
     measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in ("bleu", "chrf")]
     for row in paired_test(texts[:3] + texts[4:], measured, TestSettings(name=name, samples=50)):
         assert [score.equals_baseline for score in row.scores] == [None, True, True, False, False]
@@ -326,7 +326,7 @@ def test_what_a_test_says_nothing_about_has_no_p_value(case, name):
     baseline, system, reference, reason = DEGENERATE[case]
     measured = [MeasuredMetric(make_metric("bleu"), [reference])]
     settings = TestSettings(name=name, samples=50)
-    (metric,) = paired_test([("a", baseline), ("b", system)], measured, settings)
+    (metric,) = paired_test([baseline, system], measured, settings)
     assert metric.scores[0].untested == ""
     if case == "one other line" and name == "paired-bootstrap":
         assert metric.scores[1].p_value > 0.05  # a draw may have it several times
@@ -342,7 +342,7 @@ def test_a_score_that_is_not_a_number_is_not_tested(monkeypatch):
         metric, "_compute_score_from_stats", lambda stats: CHRFScore(math.nan, 6, 0, 2)
     )
     (tested,) = paired_test(
-        list(SYSTEMS.items()), [MeasuredMetric(metric, [REFERENCES])], TestSettings(samples=9)
+        list(SYSTEMS.values()), [MeasuredMetric(metric, [REFERENCES])], TestSettings(samples=9)
     )
     assert [score.untested for score in tested.scores] == ["", *["a score is not a number"] * 2]
 
@@ -360,7 +360,7 @@ def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_pat
     )
     measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in METRICS]
     settings = TestSettings(samples=200, seed=77)
-    metrics = paired_test([("a", SYSTEMS["third"])], measured, settings)
+    metrics = paired_test([SYSTEMS["third"]], measured, settings)
     for ours, theirs in zip(metrics, json.loads(done.stdout), strict=True):
         (score,) = ours.scores
         assert ours.signature == theirs["signature"]

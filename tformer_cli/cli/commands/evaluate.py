@@ -41,6 +41,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
+from tformer_cli.metrics.choices import record_key
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
@@ -103,12 +104,7 @@ def evaluate(
         return
     _check_inputs(model, texts, pictures)
     if model is not None and _kind(model).measured_by == "labels":
-        values = {
-            "lowercase": scores.lowercase or None,
-            "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
-            "confidence": scores.confidence or None,
-        }
-        kind = TASKS[read_config(model).task].singular
+        kind, values = TASKS[read_config(model).task].singular, scores.for_translations()
         _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
@@ -371,7 +367,7 @@ def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[st
     return {
         "changes": [
             {
-                "measure": change.name.lower().replace(" ", "_"),
+                "measure": record_key(change.name),
                 "baseline": change.baseline,
                 "value": change.value,
                 "difference": change.difference,
@@ -395,7 +391,7 @@ def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int
 
 
 def _test_signature(units: str) -> str:
-    from tformer_cli.metrics.significance import RESAMPLES
+    from tformer_cli.metrics.resampling import RESAMPLES
 
     return f"paired-bootstrap|units:{units}|resamples:{RESAMPLES}|seed:1"
 

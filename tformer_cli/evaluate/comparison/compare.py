@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 import numpy as np
 from sacrebleu.metrics.base import Metric
 
-from tformer_cli.evaluate.comparison.paired_tests import (
+from tformer_cli.metrics.significance import (
     MeasuredMetric,
     TestedMetric,
     TestSettings,
@@ -95,7 +95,7 @@ def compare_systems(
     n_examples: int = 3,
 ) -> Comparison:
     measured = [MeasuredMetric(metric, test_set.references) for metric in metrics]
-    tested = paired_test(list(test_set.systems.items()), measured, settings)
+    tested = paired_test([*test_set.systems.values()], measured, settings)
     by_sentence = [
         [metric.sentence_scores(lines) for lines in test_set.systems.values()]
         for metric in measured

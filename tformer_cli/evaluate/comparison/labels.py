@@ -6,9 +6,10 @@ from typing import Any
 
 from tformer_cli.errors import DataError
 from tformer_cli.evaluate.comparison.compare import wins_of
-from tformer_cli.evaluate.comparison.paired_tests import SIGNIFICANT, Wins
 from tformer_cli.evaluate.comparison.report import TITLE
-from tformer_cli.metrics.significance import RESAMPLES, PairedDifference, compare_labels
+from tformer_cli.metrics.choices import record_key
+from tformer_cli.metrics.resampling import RESAMPLES
+from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, Wins, compare_labels
 from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
@@ -51,7 +52,7 @@ class LabelComparison:
                     "name": system.name,
                     "measures": [
                         {
-                            "measure": measure.name.lower().replace(" ", "_"),
+                            "measure": record_key(measure.name),
                             "value": measure.value,
                             "difference": measure.difference if number else None,
                             "ci95": [measure.low, measure.high] if number else None,

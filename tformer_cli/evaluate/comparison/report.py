@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tformer_cli.evaluate.comparison.compare import Bucket, Comparison, Difference
-from tformer_cli.evaluate.comparison.paired_tests import TestedMetric, TestedScore
+from tformer_cli.metrics.significance import TestedMetric, TestedScore
 from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentences, Table
 
 TITLE = "Comparison of systems"

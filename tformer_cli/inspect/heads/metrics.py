@@ -48,6 +48,7 @@ from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, Role, role_of
 from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, Weights
 from tformer_cli.inspect.data import to_json
+from tformer_cli.metrics.resampling import PERCENTILES, RESAMPLES
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -274,8 +275,6 @@ class _Layer:
 
 
 SCHEMA = "tformer.headstats/1"
-RESAMPLES = 1000  # Resamples of the bootstrap
-PERCENTILES = (2.5, 97.5)
 BLOCK = 64  # Sentences that are added to the resamples together
 
 

@@ -30,7 +30,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId, Kind
 from tformer_cli.inspect.capture.forced import tapped_attentions
 from tformer_cli.inspect.data import jsonable, to_json
-from tformer_cli.metrics.significance import RESAMPLES, draws
+from tformer_cli.metrics.resampling import PERCENTILES, RESAMPLES, draws
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
 from tformer_cli.model.transformer import Transformer
@@ -46,7 +46,6 @@ LONGEST_BLOCK = 64  # Most tokens of a block
 SHORTEST_BLOCK = 4  # With fewer the scores would be of places more than of tokens
 BLOCKS_AT_ONCE = 8
 DECODER: tuple[Kind, ...] = ("dec",)
-PERCENTILES = (2.5, 97.5)
 
 
 @dataclass(frozen=True, kw_only=True)

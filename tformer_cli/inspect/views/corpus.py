@@ -48,7 +48,7 @@ class CorpusView(View[CorpusRecord]):
 
     def blocks(self, record: CorpusRecord, options: NoOptions, room: Room) -> Iterator[Block]:
         from tformer_cli.heads.names import KIND_NAMES, KINDS
-        from tformer_cli.inspect.heads.metrics import RESAMPLES
+        from tformer_cli.metrics.resampling import RESAMPLES
 
         summaries = record.summaries
         if not summaries:

@@ -26,7 +26,7 @@ from tformer_cli.search.formats import OUR_FIELDS, TSV_ENDS, json_line, moses_te
 from tformer_cli.search.hypothesis import Hypothesis, longest_source
 from tformer_cli.show.notebook import html_table
 from tformer_cli.text.lines import given_lines
-from tformer_cli.wording import is_blank
+from tformer_cli.wording import is_blank, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -392,19 +392,11 @@ def _is_behind_text(fields: Sequence[str], *, is_first: bool) -> bool:
     features, *scores = fields
     has_names = "=" in features or ":" in features
     return (
-        all("=" in word or ":" in word or _is_number(word) for word in features.split())
-        and all(map(_is_number, scores[:1]))
+        all("=" in word or ":" in word or is_number(word) for word in features.split())
+        and all(map(is_number, scores[:1]))
         and all(_IN_ALIGNMENTS.issuperset(score) for score in scores[1:])
         and (is_first or bool(has_names and scores))
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_index(index: int, sources: Sequence[str], where: str) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.metrics.significance import RESAMPLES, draws
+from tformer_cli.metrics.resampling import PERCENTILES, RESAMPLES, resample_sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,8 +177,8 @@ def interval(values: NDArray[np.float64], sentences: Integers, seed: int) -> tup
     _, places = np.unique(sentences, return_inverse=True)
     sums, counts = np.bincount(places, values), np.bincount(places)
     both = np.stack((sums, counts), axis=1)
-    drawn = np.stack([times @ both for times in draws(len(both), RESAMPLES, seed)])
-    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], (2.5, 97.5)).tolist()
+    drawn = resample_sums(both, RESAMPLES, seed)
+    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], PERCENTILES).tolist()
     return low, high
 
 

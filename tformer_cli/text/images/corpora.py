@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.text.images.decoding import ENDINGS
-from tformer_cli.text.images.named import is_idx, is_number, is_row, read_idx, read_images
+from tformer_cli.text.images.named import is_idx, is_row, read_idx, read_images
 from tformer_cli.text.lines import LineCounts, read_lines
+from tformer_cli.wording import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

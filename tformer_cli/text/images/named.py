@@ -30,6 +30,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.text.images.decoding import MOST_BYTES, decode_image
 from tformer_cli.text.lines import open_bytes
+from tformer_cli.wording import is_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,14 +128,6 @@ def row_of_pixels(
             f"0 to {pixel_max} (data.pixel_max)"
         )
     return np.rint(values * (LARGEST_PIXEL / pixel_max)).astype(np.uint8).reshape(size)
-
-
-def is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _inline(name: str) -> bytes:

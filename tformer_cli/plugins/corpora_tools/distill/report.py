@@ -16,11 +16,11 @@ from tformer_cli.evaluate.comparison.compare import (
     TestSet,
     compare_systems,
 )
-from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.comparison.report import LEGEND, sections_of
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.metrics.scores import check_counts, make_bleu, make_metric
+from tformer_cli.metrics.significance import TestSettings
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.plugins.corpora_tools.distill.setup import (
     CORPORA,

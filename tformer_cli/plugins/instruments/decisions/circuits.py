@@ -34,7 +34,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.heads.gates import set_gates
 from tformer_cli.heads.names import HeadId, by_layer, head_layout
 from tformer_cli.inspect.capture.observed import stacks_of
-from tformer_cli.metrics.significance import RESAMPLES, draws
+from tformer_cli.metrics.resampling import PERCENTILES, RESAMPLES, resample_sums
 from tformer_cli.plugins.instruments.decisions.causes import keys_of, pairs_of, stack_of
 from tformer_cli.plugins.instruments.decisions.probing import Probe
 from tformer_cli.plugins.instruments.views.circuit import Share, Verdict
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tformer_cli.heads.gates import Place
 
 N_RANDOM = 50  # Random sets of heads that a circuit is compared with
-PERCENTILES = (2.5, 97.5)
 ROUNDING = 1e-4  # All heads are 1 up to that: a row differs by the others of its batch
 FEWER_ROWS = 4  # A row holds shifts of all layers here, and elsewhere of one
 
@@ -176,7 +175,7 @@ def judge_circuit(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verd
     # The circuit itself may be among the random ones, with another rounding in another batch
     reached = random_values >= values[2] - 1e-5 * values[2].abs().clamp(min=1)
     parts = (d[:, :4] - d[:, 1:2]).numpy()
-    drawn = np.stack([counts @ parts for counts in draws(len(parts), RESAMPLES, seed)])
+    drawn = resample_sums(parts, RESAMPLES, seed)
     other = sum(pair.other_d for pair in pairs) / len(pairs)
     return Verdict(
         d=(d[:, 0].mean().item(), d[:, 1].mean().item(), other),

@@ -14,7 +14,7 @@ from tformer_cli.inspect.jobs.reader import ReadReport, corpus_pairs, inspected_
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import Subject
 from tformer_cli.kinds.stored_model import Opened
-from tformer_cli.metrics.scores import make_metric
+from tformer_cli.metrics.scores import sentence_score
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.lens import (
     FittedLayer,
@@ -67,7 +67,7 @@ class LayersReader:
             translator.with_model(LayerModel(self._model, self._lens, layer))
             for layer in range(len(self._model.encoder.layers))
         ]
-        self._chrf = make_metric("chrf")
+        self._chrf = sentence_score("chrf")
 
     @torch.inference_mode()
     def read(self, sentence: HeadsRecord) -> LayersRecord:
@@ -96,7 +96,7 @@ class LayersReader:
                 LayerReading(
                     layer=layer,
                     text=written,
-                    chrf=self._chrf.sentence_score(written, [sentence.target]).score,
+                    chrf=self._chrf(written, sentence.target),
                     agreement=share,
                     log_probability=of_target.mean().item(),
                     rank=sum(ranks) / len(ranks),

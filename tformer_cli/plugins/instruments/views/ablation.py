@@ -24,6 +24,7 @@ from tformer_cli.inspect.view import (
     Subject,
     View,
 )
+from tformer_cli.metrics.choices import record_key
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.show.palette import color
@@ -156,8 +157,8 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
     names = "model lines=n_lines tokens=n_tokens loss" + " perplexity" * reads_texts
     return {
         **to_json(ablation, names),
-        "scores": {_key(name): value for name, value in ablation.scores.items()},
-        "signatures": {_key(name): text for name, text in ablation.signatures.items()},
+        "scores": {record_key(name): value for name, value in ablation.scores.items()},
+        "signatures": {record_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
         **to_json(ablation.settings, "granularity rank_by resamples=n_resamples seed"),
     }
@@ -165,12 +166,7 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
 
 def _scores(measured: HeadEffect | CurvePoint | Pruning) -> dict[str, Any]:
     names = f"score=value delta=difference {CHANCE}"
-    return {"scores": {_key(score.name): to_json(score, names) for score in measured.scores}}
-
-
-def _key(name: str) -> str:
-    """Names "BLEU" bleu and "chrF2" chrf, as `tformer evaluate` does."""
-    return name.lower().removesuffix("2")
+    return {"scores": {record_key(score.name): to_json(score, names) for score in measured.scores}}
 
 
 def _line(record: str, values: dict[str, Any]) -> str:
