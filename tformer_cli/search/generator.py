@@ -16,7 +16,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis, Several, length_conflict
 from tformer_cli.search.translator import line_key
-from tformer_cli.text.lines import buffers, given_lines
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
 from tformer_cli.wording import is_blank
 
@@ -151,7 +151,6 @@ class Generator:
         on_text: Callable[[str], None] | None = None,
     ) -> list[Generation]:
         """Continues prompts; an empty one is the beginning of a text."""
-        prompts = list(given_lines(prompts))
         numbers = range(len(prompts)) if numbers is None else numbers
         encoded = self._side.encode_phrases(prompts)
         if not self._has_beginning and not all(encoded):

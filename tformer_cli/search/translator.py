@@ -31,7 +31,7 @@ from tformer_cli.search.hypothesis import (
     longest_source,
 )
 from tformer_cli.search.sentences import split_line
-from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
+from tformer_cli.text.lines import buffers, check_lines, checked_line
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank
 
@@ -348,7 +348,6 @@ class Translator:
         A `seed` replaces the translator's. Sentences of any lines may be searched together, and
         equal ones only once: nothing else affects the result.
         """
-        lines = list(given_lines(lines))
         demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
         texts = [self._trim_prefix(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
