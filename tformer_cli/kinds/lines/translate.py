@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.constraints import (
-    NO_CONSTRAINTS,
-    LineConstraints,
-    Term,
-    constraints_of,
-    with_terms,
-)
+from tformer_cli.search.constraints import LineConstraints, constraints_of
 from tformer_cli.search.formats import (
     INPUT_FIELDS,
     NO_DETAILS,
@@ -108,7 +102,6 @@ def translated_text(
     input_name: str = "input",
     lists_hypotheses: bool = False,
     details: Details = NO_DETAILS,
-    glossary: Sequence[Term] = (),
     buffer_lines: int = BUFFER_LINES,
     first_index: int = 0,
     max_wait: float | None = None,
@@ -125,8 +118,6 @@ def translated_text(
     texts: Iterable[str | tuple[str, LineConstraints]] = lines
     if input_format == "jsonl":
         texts = _sources_of(lines, records, input_name, first_index)
-    if glossary:
-        texts = _with_glossary(texts, glossary)
     translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
     for buffer in translated if correct is None else map(correct, translated):
         output_lines: list[str] = []
@@ -176,11 +167,3 @@ def _sources_of(
     for number, record in enumerate(read_records(lines, name, first_index), first_index + 1):
         waiting.append(record)
         yield record["source"], constraints_of(record, f"{name}:{number}")
-
-
-def _with_glossary(
-    lines: Iterable[str | tuple[str, LineConstraints]], glossary: Sequence[Term]
-) -> Iterator[tuple[str, LineConstraints]]:
-    for line in lines:
-        text, demands = (line, NO_CONSTRAINTS) if isinstance(line, str) else line
-        yield text, with_terms(demands, text, glossary)
