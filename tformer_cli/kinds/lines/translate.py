@@ -121,7 +121,8 @@ def translated_text(
     translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
     for buffer in translated if correct is None else map(correct, translated):
         output_lines: list[str] = []
-        for translation, alignments in _with_alignments(buffer, aligner):
+        aligned = _render_alignments(buffer, aligner, alignment_format)
+        for translation, alignments in zip(buffer, aligned, strict=True):
             counts.add(translation)
             passed = own_fields(records.popleft()) if records else {}
             counts.moved += output_format == "jsonl" and INPUT_FIELDS in passed
@@ -131,29 +132,20 @@ def translated_text(
                 lists_hypotheses=lists_hypotheses,
                 details=details,
                 passed_through=passed,
-                alignments=_render_alignments(alignments, alignment_format),
+                alignments=alignments,
             )
         yield output_lines
 
 
-def _with_alignments(
-    buffer: list[Translation], aligner: Aligner | None
-) -> Iterable[tuple[Translation, Sequence[Alignment] | None]]:
-    """Pairs translations with an alignment for every hypothesis, if there is an aligner."""
-    if aligner is None:
-        return ((translation, None) for translation in buffer)
-    return zip(buffer, aligner.align_translations(buffer), strict=True)
-
-
 def _render_alignments(
-    alignments: Sequence[Alignment] | None, alignment_format: AlignmentFormat
-) -> list[Any] | None:
-    """Alignments of the hypotheses as links or weights, if there are any."""
-    if alignments is None:
-        return None
+    buffer: list[Translation], aligner: Aligner | None, alignment_format: AlignmentFormat
+) -> Sequence[list[Any] | None]:
+    """Alignments of all hypotheses of each line as links or weights, if there is an aligner."""
+    if aligner is None:
+        return [None] * len(buffer)
     return [
-        alignment.pharaoh if alignment_format == "pharaoh" else alignment.soft
-        for alignment in alignments
+        [getattr(alignment, alignment_format) for alignment in alignments]
+        for alignments in aligner.align_translations(buffer)
     ]
 
 
