@@ -160,7 +160,7 @@ class LineJob(FileOptions):
             text_lines = input_lines(texts, self.input_file, read, "--input", quiet=self.quiet)
         # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
-        from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
+        from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer, usual_buffer
 
         counts = ResultCounts()
         # The output first: an unwritable one is an error at once, not after the model is loaded
@@ -174,10 +174,9 @@ class LineJob(FileOptions):
                 quiet=self.quiet,
             )
             lines = (pictures and pictures.names(opened.config)) or text_lines
-            size = self.buffer_lines or (1 if is_typed else None)
+            size = self.buffer_lines or (1 if is_typed else usual_buffer(opened.directory))
             compute, _ = kind_of(opened.config).line_computation(opened, verb)
             buffers: Iterable[list[Any]] = computed_by_buffer(
-                opened.directory,
                 lines,
                 lambda buffer, first: compute(buffer, first_index=first, **settings),
                 size,
