@@ -44,9 +44,7 @@ class Words:
         self.side = Side()
 
     def buffers(self, lines, n_lines):
-        yield [
-            translation(n, line, n_ids=self.side.encode(line)) for n, (line, _) in enumerate(lines)
-        ]
+        yield [translation(n, line, n_ids=self.side.encode(line)) for n, line in enumerate(lines)]
 
 
 def answering(counts=None):
@@ -69,7 +67,7 @@ def test_what_is_copied_counts_as_no_unknown_word():
 
 def test_lines_that_copy_count_the_same():
     answers = answering()
-    (buffer,) = Words().buffers([("ж 😀", None), ("я", None)], 2)
+    (buffer,) = Words().buffers(["ж 😀", "я"], 2)
     for translation in answers.restore_lines(buffer):
         answers.counts.add(translation)
     assert answers.counts.unknown == 2
@@ -78,7 +76,7 @@ def test_lines_that_copy_count_the_same():
 def test_lines_without_words_and_with_branches_stay():
     answers = answering()
     lines = ["some.key", "{n, plural, other {a}}", "a b"]
-    (buffer,) = Words().buffers([(line, None) for line in lines], 3)
+    (buffer,) = Words().buffers(lines, 3)
     texts = [translation.hypotheses[0].text for translation in answers.restore_lines(buffer)]
     assert texts == [*lines[:2], "A B"]
 

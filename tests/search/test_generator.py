@@ -8,6 +8,7 @@ import torch
 from tests.search.test_prompted_model import by_hand
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
+from tformer_cli.kinds.lines.job import computed_by_buffer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.generator import Generator
 from tformer_cli.search.torch_engine import TorchEngine
@@ -135,7 +136,7 @@ def test_of_a_long_prompt_the_end_is_read(make, directory):
 def test_blank_prompts_of_a_stream_stay_blank(make):
     lines = ["A man", "", "  ", "the street", "A"]
     for n_lines in (1, 2, 10):
-        buffers = list(make().stream(iter(lines), n_lines))
+        buffers = list(computed_by_buffer(iter(lines), make().continue_lines, n_lines))
         assert [len(buffer) for buffer in buffers] == {1: [1] * 5, 2: [2, 2, 1], 10: [5]}[n_lines]
         found = [generation for buffer in buffers for generation in buffer]
         assert [generation.index for generation in found] == list(range(5))

@@ -13,9 +13,8 @@ from tformer_cli.artifacts.config_file import CONFIG, MODELS, read_config
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_named, reads_names
 from tformer_cli.kinds.kind import MACHINE
-from tformer_cli.kinds.lines.classify import label_texts
-from tformer_cli.kinds.lines.embed import checked_pooling, embed_texts
-from tformer_cli.kinds.lines.fill import TOP, GapFiller
+from tformer_cli.kinds.lines.embed import checked_pooling
+from tformer_cli.kinds.lines.fill import TOP
 from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
 from tformer_cli.kinds.lines.job import aligned_pairs, usual_buffer
 from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.evaluate.evaluate import Evaluation, LabelEvaluation, TextEvaluation
     from tformer_cli.inspect.doubt import Doubter
+    from tformer_cli.kinds.kind import LineComputation
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText
@@ -83,7 +83,7 @@ class LoadedModel(InspectedModel):
     def __init__(self, opened: Opened, options: TranslatorOptions | None = None) -> None:
         """Takes an opened model; see `InspectedModel`."""
         super().__init__(opened, options)
-        self._filler: GapFiller | None = None
+        self._computations: dict[Verb, LineComputation] = {}
         self._doubter: Doubter | None = None
 
     @check_arguments
@@ -195,12 +195,8 @@ class LoadedModel(InspectedModel):
             DataError: while it is read, if a text is too long and `too_long` is "error", or an
                 image cannot be read.
         """
-        label = partial(label_texts, self._opened_for("classify"), too_long=too_long)
-        return self._compute(
-            lambda texts, first: label(texts, first_index=first),
-            read_lines_or_names(lines, self.opened.directory),
-            usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
-        )
+        size = usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines
+        return self._compute_lines("classify", lines, size, too_long=too_long)
 
     @check_arguments
     def tag(self, lines: Iterable[str], *, buffer_lines: int = BUFFER_LINES) -> Results[TaggedText]:
@@ -215,10 +211,7 @@ class LoadedModel(InspectedModel):
             ValueError: if `buffer_lines` is not positive.
             ArtifactError: if the model is no tagger.
         """
-        from tformer_cli.kinds.tag import tag_texts
-
-        label = partial(tag_texts, self._opened_for("tag"))
-        return self._compute(label, given_lines(lines), buffer_lines)
+        return self._compute_lines("tag", lines, buffer_lines)
 
     @check_arguments
     def embed(
@@ -249,16 +242,14 @@ class LoadedModel(InspectedModel):
             DataError: while it is read, if a text is too long and `too_long` is "error", or an
                 image cannot be read.
         """
-        opened = self._opened_for("embed")
-        kind = checked_pooling(opened.directory.config, pooling)
-        embed = partial(
-            embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
-        )
-        return self._compute(
-            lambda texts, first: embed(texts, first_index=first),
-            read_lines_or_names(lines, opened.directory),
-            usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
-        )
+        directory = self._opened_for("embed").directory
+        settings = {
+            "pooling": checked_pooling(directory.config, pooling),
+            "unit_length": unit_length,
+            "too_long": too_long,
+        }
+        size = usual_buffer(directory) if buffer_lines is None else buffer_lines
+        return self._compute_lines("embed", lines, size, **settings)
 
     @check_arguments
     def fill(
@@ -283,12 +274,7 @@ class LoadedModel(InspectedModel):
             ArtifactError: if the model is no masked language model.
             DataError: while it is read, if a text is too long and `too_long` is "error".
         """
-        if self._filler is None:
-            self._filler = GapFiller(self._opened_for("fill"))
-        fill = partial(self._filler.fill, top=top, too_long=too_long)
-        return self._compute(
-            lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
-        )
+        return self._compute_lines("fill", lines, buffer_lines, top=top, too_long=too_long)
 
     @check_arguments
     def generate(
@@ -443,6 +429,23 @@ class LoadedModel(InspectedModel):
             ]
 
         return self._compute(tokenize_buffer, given_lines(lines), buffer_lines)
+
+    def _compute_lines(
+        self,
+        verb: Verb,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        buffer_lines: int,
+        **settings: Any,  # noqa: ANN401 - of each verb
+    ) -> Results[Any]:
+        opened = self._opened_for(verb)
+        if verb not in self._computations:
+            self._computations[verb] = self._kind.line_computation(opened, verb)
+        compute, _ = self._computations[verb]
+        return self._compute(
+            lambda texts, first: compute(texts, first_index=first, **settings),
+            read_lines_or_names(lines, opened.directory),
+            buffer_lines,
+        )
 
     def _opened_for(self, verb: Verb) -> Opened:
         """The opened model, if its kind supports a verb."""

@@ -26,7 +26,7 @@ from tformer_cli.cli.streams import (
     warn_of_results,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.kinds import reads_names
+from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts
 
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.config import ModelConfig
+    from tformer_cli.text.tokenizer import TokenizerSide
 
 TextsArgument = Annotated[
     list[str] | None,
     Option("Texts; without any, reads -i or stdin.", metavar="TEXT", is_argument=True),
 ]
-# Makes a result of each line of a buffer, given the number of the first.
-Compute = Callable[[list[str], int], list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,24 +143,24 @@ class LineJob(FileOptions):
         doing: str,
         model: Path,
         texts: list[str] | None,
-        begin: Callable[["Opened"], Compute],
         render: Callable[[Any], str | None],
         *,
         pictures: ReadImageOptions | None = None,
         write: Callable[["Opened", BinaryIO, Iterable[Any]], Iterable[Any]] | None = None,
-        gaps: Callable[[], str] | None = None,
+        gap_names: Callable[["TokenizerSide"], list[str]] | None = None,
+        **settings: Any,  # noqa: ANN401 - of each verb
     ) -> None:
         """Reads lines, computes a result for each, writes it and counts what to warn of."""
         read, images = LineCounts(), None
         if pictures is not None:
             pictures.check(has_texts=bool(texts) or self.input_file is not None)
-            images = pictures.images
+            images, settings["damaged"] = pictures.images, pictures.damaged
         text_lines: Iterator[str] = iter(())
         if images is None:
             text_lines = input_lines(texts, self.input_file, read, "--input", quiet=self.quiet)
         # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
-        from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
+        from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer, usual_buffer
 
         counts = ResultCounts()
         # The output first: an unwritable one is an error at once, not after the model is loaded
@@ -175,9 +174,13 @@ class LineJob(FileOptions):
                 quiet=self.quiet,
             )
             lines = (pictures and pictures.names(opened.config)) or text_lines
-            size = self.buffer_lines or (1 if is_typed else None)
+            size = self.buffer_lines or (1 if is_typed else usual_buffer(opened.directory))
+            compute, _ = kind_of(opened.config).line_computation(opened, verb)
             buffers: Iterable[list[Any]] = computed_by_buffer(
-                opened.directory, lines, begin(opened), size, self.max_wait
+                lines,
+                lambda buffer, first: compute(buffer, first_index=first, **settings),
+                size,
+                self.max_wait,
             )
             write_lines(
                 stream,
@@ -192,6 +195,7 @@ class LineJob(FileOptions):
             )
         # Warnings last on stderr, where they are not scrolled away by the progress
         warn_of_bytes(read)
-        if gaps is not None and counts.unchanged:
-            warn(f"{count_of_lines(counts.unchanged)} without a gap ({gaps()}); unchanged")
+        if gap_names is not None and counts.unchanged:
+            names = " or ".join(gap_names(opened.directory.tokenizer.source))
+            warn(f"{count_of_lines(counts.unchanged)} without a gap ({names}); unchanged")
         warn_of_results(counts, quiet=self.quiet)

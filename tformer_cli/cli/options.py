@@ -9,7 +9,7 @@ behind its type. Settings know nothing of Typer: this module is where it learns 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import partial, wraps
@@ -36,6 +36,7 @@ from tformer_cli.settings import Option, declare, declared_options, literal_valu
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.constraints import Term
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Found = TypeVar("Found")
@@ -501,6 +502,14 @@ class TranslatorOptions(OpeningSettings):
         """The arguments of `open_model` that they are."""
         return {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
 
-    def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
+    def open(
+        self,
+        model: Path,
+        *,
+        quiet: bool,
+        glossary: "Sequence[Term]" = (),
+        **more: Any,  # noqa: ANN401
+    ) -> "Opened":
         """Opens a model for translation and notes where it computes."""
-        return opened_model(model, "translate", quiet=quiet, **self.settings, **more)
+        opened = opened_model(model, "translate", quiet=quiet, **self.settings, **more)
+        return replace(opened, search=opened.translator.with_glossary(glossary))

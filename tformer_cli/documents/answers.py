@@ -21,7 +21,6 @@ from tformer_cli.documents.segments import Segment
 from tformer_cli.documents.translating import Answer
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
-from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.search.constraints import Term
     from tformer_cli.search.hypothesis import SourceAttention
     from tformer_cli.search.translator import Translation, Translator
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
@@ -55,11 +53,10 @@ class ModelAnswers:
     def __init__(
         self,
         opened: Opened,
-        glossary: Sequence[Term] = (),
         counts: ResultCounts | None = None,
         doubter: Doubter | None = None,
     ) -> None:
-        self._opened, self._glossary, self._doubter = opened, glossary, doubter
+        self._opened, self._doubter = opened, doubter
         self.counts = counts or ResultCounts()
 
     @cached_property
@@ -96,10 +93,9 @@ class ModelAnswers:
         translator = (
             self._make_translator(needed.__contains__) if listens else self._opened.translator
         )
-        terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         left = iter(requests)
         answers: list[Answer] = []
-        for buffer in translator.buffers(terms, BUFFER_LINES):
+        for buffer in translator.buffers(lines, BUFFER_LINES):
             own_requests = list(islice(left, len(buffer)))
             if self._doubter is not None:
                 buffer = self._doubter.add_doubts(buffer)

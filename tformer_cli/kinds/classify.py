@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import DataError
-from tformer_cli.kinds.embed import Embed, OfLines
-from tformer_cli.kinds.kind import Examples, Training, with_fields
+from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.kind import Examples, LineComputation, Training, with_fields
 from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of, is_blank
 
@@ -187,12 +187,12 @@ class Classify(Embed):
         score = partial(score_labels, opened, damaged=damaged)
         return ([label] for label in results_of(opened.directory, pairs, score))
 
-    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+    def line_computation(self, opened: Opened, verb: Verb) -> LineComputation:
         if verb != "classify":
-            return super().of_lines(opened, verb)
+            return super().line_computation(opened, verb)
         from tformer_cli.kinds.lines.classify import label_texts
 
-        return partial(label_texts, opened), {}
+        return LineComputation(partial(label_texts, opened))
 
 
 KIND = Classify()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import UsageError
-from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.kind import Kind, LineComputation
 from tformer_cli.runtime import has_fast
 
 if TYPE_CHECKING:
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.base import Model
-
-
-OfLines = tuple[Callable[..., list[Any]], Mapping[str, Any]]
 
 
 class Embed(Kind):
@@ -73,16 +69,16 @@ class Embed(Kind):
     def serving(self, opened: Opened, verb: Verb) -> Serving:
         from tformer_cli.kinds.serving import WholeLines
 
-        return WholeLines(opened, verb, *self.of_lines(opened, verb))
+        return WholeLines(opened, verb, *self.line_computation(opened, verb))
 
-    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
-        """Returns what computes a verb of lines, and its settings with their types."""
+    def line_computation(self, opened: Opened, verb: Verb) -> LineComputation:
         if verb != "embed":
             raise UsageError(f"{verb}: is not served")
         from tformer_cli.kinds.lines.embed import embed_texts
         from tformer_cli.model.methods import Pooling
 
-        return partial(embed_texts, opened), {"pooling": Pooling, "unit_length": bool}
+        settings = {"pooling": Pooling, "unit_length": bool}
+        return LineComputation(partial(embed_texts, opened), settings)
 
 
 KIND = Embed()

@@ -9,9 +9,9 @@ cache, loader and loss serve.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -129,6 +129,15 @@ class PlacePredictor(Protocol):
         """Returns a text as it is predicted, and the most probable token or label of each place."""
 
 
+class LineComputation(NamedTuple):
+    """A verb of whole lines, as the command, Python and the service compute it."""
+
+    compute: Callable[..., list[Any]]
+    """Takes lines, `first_index` and settings; returns a result for each."""
+    settings: Mapping[str, Any] = {}
+    """Settings that a request may name, with their types."""
+
+
 class Kind(ABC):
     """A kind of model; its module has one instance, `KIND`."""
 
@@ -156,6 +165,10 @@ class Kind(ABC):
         self, opened: Opened, pairs: Sequence[tuple[str, str]], damaged: Damaged
     ) -> Iterator[list[ScoredLabel]]:
         """Scores the right labels of each text or image, given with a line of them."""
+        raise NotImplementedError
+
+    def line_computation(self, opened: Opened, verb: Verb) -> LineComputation:
+        """Returns the computation of a verb whose results do not depend on other lines."""
         raise NotImplementedError
 
     @abstractmethod

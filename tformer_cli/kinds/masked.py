@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tformer_cli.kinds.embed import Embed, OfLines
-from tformer_cli.kinds.kind import Examples
+from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.kind import Examples, LineComputation
 from tformer_cli.kinds.texts import TextModeling, text_ids
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ class Masked(Embed):
 
         return GapFiller(opened)
 
-    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+    def line_computation(self, opened: Opened, verb: Verb) -> LineComputation:
         if verb != "fill":
-            return super().of_lines(opened, verb)
+            return super().line_computation(opened, verb)
         from tformer_cli.kinds.lines.fill import GapFiller
 
-        return GapFiller(opened).fill, {"top": int}
+        return LineComputation(GapFiller(opened).fill, {"top": int})
 
 
 KIND = Masked()

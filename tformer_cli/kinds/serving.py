@@ -115,11 +115,6 @@ class Serving(ABC):
         self.compute([unit for line in self.prepare(["a"], 0) for unit in line.units])
 
 
-def _refuse(constraints: Sequence[LineConstraints] | None, verb: str) -> None:
-    if constraints:
-        raise UsageError(f"constraints: {verb} has none; omit them")
-
-
 class Doubter(Protocol):
     """Estimates how probably translations are wrong, as `inspect.doubt.Doubter` does."""
 
@@ -225,8 +220,31 @@ class Translating(Serving):
         )
 
 
-class Generating(Serving):
-    """Texts of a language model; its units are prompts."""
+class UndividedLines(Serving):
+    """A verb whose units are lines."""
+
+    @abstractmethod
+    def _unit(self, text: str, number: int) -> Unit: ...
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first_index: int,
+        constraints: Sequence[LineConstraints] | None = None,
+    ) -> list[ServedLine]:
+        if constraints:
+            raise UsageError(f"constraints: {self.verb} has none; omit them")
+        return [
+            ServedLine(units=(self._unit(text, number),), content=number)
+            for number, text in enumerate(texts, first_index)
+        ]
+
+    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(results[0], index=line.content)
+
+
+class Generating(UndividedLines):
+    """Texts of a language model."""
 
     verb = "generate"
 
@@ -246,28 +264,14 @@ class Generating(Serving):
         other.group = (other._generator.config, stops, seed)
         return other
 
-    def prepare(
-        self,
-        texts: Sequence[str],
-        first_index: int,
-        constraints: Sequence[LineConstraints] | None = None,
-    ) -> list[ServedLine]:
-        _refuse(constraints, self.verb)
+    def _unit(self, text: str, number: int) -> Unit:
         config = self._generator.config
-        # Writing costs more than reading
-        return [
-            ServedLine(
-                units=(
-                    Unit(
-                        tokens=size_of(text) + config.max_length,
-                        key=(text, number if config.sampling else 0),
-                        content=(text, number),
-                    ),
-                ),
-                content=number,
-            )
-            for number, text in enumerate(texts, first_index)
-        ]
+        return Unit(
+            # Writing costs more than reading
+            tokens=size_of(text) + config.max_length,
+            key=(text, number if config.sampling else 0),
+            content=(text, number),
+        )
 
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         texts, numbers = zip(*(unit.content for unit in units), strict=True)
@@ -279,9 +283,6 @@ class Generating(Serving):
         text, number = unit.content
         return self._generator.generate([text], [number], on_text)[0]
 
-    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(results[0], index=line.content)
-
     def warm_up(self) -> None:
         shortest = copy(self)
         # One token: a whole text takes a second or more
@@ -290,8 +291,8 @@ class Generating(Serving):
         super(Generating, shortest).warm_up()
 
 
-class WholeLines(Serving):
-    """Verbs of encoders; their units are lines, which are cut off where the model takes no more."""
+class WholeLines(UndividedLines):
+    """Verbs of encoders; lines are cut off where the model takes no more."""
 
     def __init__(
         self,
@@ -323,26 +324,18 @@ class WholeLines(Serving):
         first_index: int,
         constraints: Sequence[LineConstraints] | None = None,
     ) -> list[ServedLine]:
-        _refuse(constraints, self.verb)
+        lines = super().prepare(texts, first_index, constraints)
         # Other names are files of this machine
         if self._reads_names and not all(text.startswith("data:") for text in texts):
             raise DataError(f"{self.verb}: reads pictures; send data:image/png;base64,…")
-        return [
-            ServedLine(
-                units=(Unit(tokens=self._tokens(text), key=text, content=text),), content=number
-            )
-            for number, text in enumerate(texts, first_index)
-        ]
+        return lines
+
+    def _unit(self, text: str, number: int) -> Unit:  # noqa: ARG002 - as that of prompts
+        return Unit(tokens=min(size_of(text), self._longest), key=text, content=text)
 
     def warm_up(self) -> None:
         if not self._reads_names:
             super().warm_up()
 
-    def _tokens(self, text: str) -> int:
-        return min(size_of(text), self._longest)
-
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         return self._compute([unit.content for unit in units], **self._chosen)
-
-    def finish(self, line: ServedLine, results: Sequence[Any]) -> Any:  # noqa: ANN401
-        return replace(results[0], index=line.content)

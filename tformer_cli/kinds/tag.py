@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.classify import Classification
-from tformer_cli.kinds.embed import Embed, OfLines
-from tformer_cli.kinds.kind import Examples, FilledGap
+from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.kind import Examples, FilledGap, LineComputation
 from tformer_cli.kinds.lines.job import LineResult, results_of
 from tformer_cli.search.hypothesis import Several
 from tformer_cli.show.notebook import html_table
@@ -303,10 +303,10 @@ class Tag(Embed):
     def predictor(self, opened: Opened) -> WordPredictor:
         return WordPredictor(opened)
 
-    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+    def line_computation(self, opened: Opened, verb: Verb) -> LineComputation:
         if verb != "tag":
-            return super().of_lines(opened, verb)
-        return partial(tag_texts, opened), {}
+            return super().line_computation(opened, verb)
+        return LineComputation(partial(tag_texts, opened))
 
 
 KIND = Tag()

@@ -16,12 +16,11 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis, Several, length_conflict
 from tformer_cli.search.translator import line_key
-from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tformer_cli.search.engine import SearchedModel, SearchEngine
     from tformer_cli.search.text_windows import TextScorer
@@ -151,7 +150,6 @@ class Generator:
         on_text: Callable[[str], None] | None = None,
     ) -> list[Generation]:
         """Continues prompts; an empty one is the beginning of a text."""
-        prompts = list(given_lines(prompts))
         numbers = range(len(prompts)) if numbers is None else numbers
         encoded = self._side.encode_phrases(prompts)
         if not self._has_beginning and not all(encoded):
@@ -180,21 +178,16 @@ class Generator:
             )
         ]
 
-    def stream(self, prompts: Iterable[str], buffer_lines: int) -> Iterator[list[Generation]]:
-        """Continues prompts as they come, a buffer at a time; blank ones stay blank."""
-        first = 0
-        for buffer in buffers(prompts, buffer_lines):
-            numbers = [
-                number for number, prompt in enumerate(buffer, first) if not is_blank(prompt)
-            ]
-            generations = iter(
-                self.generate([buffer[number - first] for number in numbers], numbers)
-            )
-            yield [
-                Generation(number, prompt, (_BLANK,)) if is_blank(prompt) else next(generations)
-                for number, prompt in enumerate(buffer, first)
-            ]
-            first += len(buffer)
+    def continue_lines(self, lines: Sequence[str], first_index: int) -> list[Generation]:
+        """Continues lines, the first of which has this number; blank ones stay blank."""
+        there = {
+            number: line for number, line in enumerate(lines, first_index) if not is_blank(line)
+        }
+        generations = iter(self.generate(list(there.values()), list(there)))
+        return [
+            next(generations) if number in there else Generation(number, line, (_BLANK,))
+            for number, line in enumerate(lines, first_index)
+        ]
 
     def compiled_scorer(self) -> TextScorer | None:
         """Returns what scores texts in place of torch; None: nothing does."""

@@ -21,6 +21,7 @@ from tformer_cli.search.constraints import (
     holds,
     text_of,
     unsatisfied_phrases,
+    with_terms,
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import (
@@ -31,7 +32,7 @@ from tformer_cli.search.hypothesis import (
     longest_source,
 )
 from tformer_cli.search.sentences import split_line
-from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
+from tformer_cli.text.lines import buffers, check_lines, checked_line
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.search.config import DecodingConfig, TooLong
+    from tformer_cli.search.constraints import Term
     from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
     from tformer_cli.search.hypothesis import CrossHead, Hypothesis, SourceAttention
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
@@ -246,6 +248,7 @@ class Translator:
         self._seen_words = seen_words
         self._shortlist = shortlist
         self._heads: tuple[CrossHead, ...] = ()
+        self._glossary: Sequence[Term] = ()
         self._is_needed: Callable[[str], bool] | None = None
         self.config = config
         self._model = model
@@ -303,6 +306,12 @@ class Translator:
         other._tokenizer = self._tokenizer.for_languages(source, target)
         return other
 
+    def with_glossary(self, terms: Sequence[Term]) -> Translator:
+        """Returns the same translator with a glossary's demands on every line."""
+        other = copy(self)
+        other._glossary = terms
+        return other
+
     def listening(
         self, heads: Sequence[CrossHead], is_needed: Callable[[str], bool] | None = None
     ) -> Translator:
@@ -348,8 +357,10 @@ class Translator:
         A `seed` replaces the translator's. Sentences of any lines may be searched together, and
         equal ones only once: nothing else affects the result.
         """
-        lines = list(given_lines(lines))
-        demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
+        demands = [
+            self._with_bans(with_terms(demand, line, self._glossary))
+            for demand, line in zip(demands or [NO_CONSTRAINTS] * len(lines), lines, strict=True)
+        ]
         texts = [self._trim_prefix(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)

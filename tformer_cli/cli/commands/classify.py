@@ -1,7 +1,6 @@
 """`tformer classify`: a label for each line, a text or the name of an image."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from tformer_cli.cli.encoder_job import LineJob, ReadImageOptions
@@ -48,17 +47,12 @@ def classify(
     """
     if labels.top != 1 and labels.output_format == "text":
         raise UsageError("--top: text is one label per line; add --format tsv or jsonl")
-    # After the check: a wrong option is an error at once, not after the imports
-    from tformer_cli.kinds.lines.classify import label_texts
-
     job.run(
         "classify",
         "labeling",
         model,
         text,
-        lambda opened: partial(
-            label_texts, opened, too_long=job.too_long, damaged=pictures.damaged
-        ),
         lambda result: result.line(labels.output_format, labels.top),
         pictures=pictures,
+        too_long=job.too_long,
     )

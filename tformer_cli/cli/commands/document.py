@@ -33,14 +33,13 @@ from tformer_cli.text.lines import check_file
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import Document, ReadSettings
     from tformer_cli.documents.translating import Summary, Translated
     from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.search.constraints import Term
     from tformer_cli.search.formats import OutputFormat
 
 LINES = "lines"
@@ -113,7 +112,6 @@ def translate_document(
     output: str,
     languages: "Callable[[], Mapping[str, Any]]",
     open_model: "Callable[[], Opened]",
-    glossary: "Sequence[Term]",
     *,
     protects: bool,
     summary_file: str | None,
@@ -146,7 +144,7 @@ def translate_document(
         opened, doubter = open_model(), None
         if doubt_format is not None:
             doubter = _open_doubter(opened)
-        answers = ModelAnswers(opened, glossary, doubter=doubter)
+        answers = ModelAnswers(opened, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
         translated = _translate_document(
             document, settings, answers, protects=protects, quiet=is_hidden

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from tformer_cli.cli.encoder_job import Compute, LineJob, ReadImageOptions, TextsArgument
+from tformer_cli.cli.encoder_job import LineJob, ReadImageOptions, TextsArgument
 from tformer_cli.cli.format_choice import format_by_name
 from tformer_cli.cli.options import ModelArgument, option_field
 
@@ -53,18 +53,7 @@ def embed(
     """
     chosen = format_by_name(output_format, job.output, FORMATS)
     is_array = chosen in ("npy", "safetensors")
-    from tformer_cli.kinds.lines.embed import array_writer, embed_texts, vector_width
-
-    def begin(opened: "Opened") -> Compute:
-        return lambda texts, first: embed_texts(
-            opened,
-            texts,
-            pooling=pooling,
-            unit_length=normalize,
-            too_long=job.too_long,
-            damaged=pictures.damaged,
-            first_index=first,
-        )
+    from tformer_cli.kinds.lines.embed import array_writer, vector_width
 
     def write_array(
         opened: "Opened", stream: BinaryIO, buffers: Iterable[list[Any]]
@@ -81,9 +70,11 @@ def embed(
         "embedding",
         model,
         text,
-        begin,
         # The array has its own writer: additional lines would damage the file
         lambda result: None if is_array else result.line(chosen),
         pictures=pictures,
         write=write_array if is_array else None,
+        pooling=pooling,
+        unit_length=normalize,
+        too_long=job.too_long,
     )

@@ -1,13 +1,10 @@
 """`tformer fill`: candidates for the gaps in lines."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tformer_cli.cli.encoder_job import Compute, LineJob, TextsArgument
+from tformer_cli.cli.encoder_job import LineJob, TextsArgument
 from tformer_cli.cli.options import ModelArgument, option_field
 from tformer_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from tformer_cli.kinds.stored_model import Opened
 
 
 def fill(
@@ -38,23 +35,15 @@ def fill(
     if top is not None and output_format == "text":
         raise UsageError("--top: text fills each gap once; add --format tsv or jsonl")
     # After the check: a wrong option is an error at once, not after the imports
-    from tformer_cli.kinds.lines.fill import TOP, GapFiller
-
-    names: list[str] = []
-    n_candidates = 1 if output_format == "text" else TOP if top is None else top
-
-    def begin(opened: "Opened") -> Compute:
-        filler = GapFiller(opened)
-        # How gaps are written is known only once the model is open; the last warning names them
-        names.extend(filler.names)
-        return lambda texts, first: filler.fill(texts, n_candidates, job.too_long, first)
+    from tformer_cli.kinds.lines.fill import TOP, gap_names
 
     job.run(
         "fill",
         "filling",
         model,
         text,
-        begin,
         lambda result: result.line(output_format),
-        gaps=lambda: " or ".join(names),
+        gap_names=gap_names,
+        top=1 if output_format == "text" else TOP if top is None else top,
+        too_long=job.too_long,
     )

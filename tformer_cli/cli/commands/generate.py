@@ -115,7 +115,7 @@ def generate(
     elif files.input_file is not None:
         raise UsageError("--input: prompts are already given as arguments; omit one of the two")
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
-    from tformer_cli.kinds.lines.job import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
 
     counts = ResultCounts(n_best=writing.n_best)
 
@@ -145,7 +145,8 @@ def generate(
         texts = [without_surrogates(text) for text in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
-            lines = render_buffers(generator.stream(prompts, size), counts, render)
+            generations = computed_by_buffer(prompts, generator.continue_lines, size)
+            lines = render_buffers(generations, counts, render)
         elif is_seen and writing.output_format == "text" and _is_streamed(generator, texts):
             lines = render_buffers([_stream(generator, texts, stream)], counts, lambda _: None)
         else:

@@ -1,7 +1,6 @@
 """`tformer tag`: a label for each word of each line."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from tformer_cli.cli.encoder_job import LineJob, TextsArgument
@@ -37,13 +36,4 @@ def tag(
         tformer tag runs/names -i words.txt -o labels.txt
         tformer tag runs/names -i words.txt --format jsonl
     """
-    from tformer_cli.kinds.tag import tag_texts
-
-    job.run(
-        "tag",
-        "labeling",
-        model,
-        text,
-        lambda opened: partial(tag_texts, opened),
-        lambda result: result.line(output_format),
-    )
+    job.run("tag", "labeling", model, text, lambda result: result.line(output_format))

@@ -571,13 +571,15 @@ def translate(
             documents.document, text, files, reads_records=reads_records
         ):
             refuse_of_lines(job, formats)
+            terms = constraints.terms()
             documents.check(document.format.name, document.format.takes)
             translate_document(
                 document,
                 files.output,
                 partial(languages_of, model, options),
-                lambda: without_labels(model, options).open(model, quiet=quiet, **more, **decoding),
-                constraints.terms(),
+                lambda: without_labels(model, options).open(
+                    model, quiet=quiet, glossary=terms, **more, **decoding
+                ),
                 protects=documents.protect is not False,
                 summary_file=documents.summary,
                 doubt_format=formats.check_document(files.output, documents.summary),
@@ -605,12 +607,13 @@ def translate(
     # The output first: an unwritable one is an error at once, not after the model is loaded
     with opened_output(files, model, settings, resume=job.resume) as (stream, resumed):
         n_before = resumed.done if resumed is not None else 0
-        opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
+        opened = options.open(
+            model, quiet=quiet, n_best=formats.n_best, glossary=terms, **more, **decoding
+        )
         buffers = translated_text(
             lines=telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
             counts=counts,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
-            glossary=terms,
             buffer_lines=job.buffer_lines or (1 if is_typed else BUFFER_LINES),
             first_index=chosen.start + n_before,
             max_wait=job.max_wait,

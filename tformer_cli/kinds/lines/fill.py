@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.pooled import Candidates, TokenHead
+    from tformer_cli.text.tokenizer import TokenizerSide
 
 FillFormat = Literal["text", "tsv", "jsonl"]
 MASKS = ("[MASK]", "<mask>")
@@ -93,6 +94,11 @@ class FilledText(LineResult, Several[tuple[Candidate, ...]]):
         return self.object_line({"filled": self.filled, "gaps": gaps})
 
 
+def gap_names(side: TokenizerSide) -> list[str]:
+    """Lists the names of gaps in texts, the model's own first."""
+    return list(dict.fromkeys((side.mask, *MASKS)))
+
+
 class GapFiller:
     """Fills gaps with an opened model."""
 
@@ -106,9 +112,7 @@ class GapFiller:
             )
         self.mask_id = mask
         """Id of the gap token."""
-        self.names = tuple(dict.fromkeys((side.mask, *MASKS)))
-        """Names of gaps in texts; the model's own first."""
-        self._gap = re.compile("|".join(map(re.escape, self.names)))
+        self._gap = re.compile("|".join(map(re.escape, gap_names(side))))
         self._pieces = side.pieces(range(side.vocab_size))
         unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
         # Special tokens have a share of the probability, but no text to fill a gap with

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.text_windows import scored_windows
 from tformer_cli.search.translator import LINE_ENDS
-from tformer_cli.text.lines import check_lines
+from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +30,8 @@ def generate_texts(
     **options: Unpack[TranslatorOptions],
 ) -> list[Generation]:
     """Continues prompts; an empty one is the beginning of a text."""
-    check_lines(prompts, "prompts")
-    return open_model(model, "generate", stops=stops, **options).generator.generate(list(prompts))
+    prompts = list(given_lines(prompts, "prompts"))
+    return open_model(model, "generate", stops=stops, **options).generator.generate(prompts)
 
 
 def format_generation(

@@ -141,16 +141,14 @@ def usual_buffer(directory: ModelDirectory) -> int:
 
 
 def computed_by_buffer(
-    directory: ModelDirectory,
     lines: Iterable[Item],
     compute: Callable[[list[Item], int], Result],
-    buffer_lines: int | None = None,
+    buffer_lines: int,
     max_wait: float | None = None,
 ) -> Iterator[Result]:
     """Computes something of lines as they come, a buffer at a time."""
     first = 0
-    size = usual_buffer(directory) if buffer_lines is None else buffer_lines
-    for buffer in buffers(lines, size, max_wait):
+    for buffer in buffers(lines, buffer_lines, max_wait):
         try:
             yield compute(buffer, first)
         except DamagedImage as error:
@@ -165,7 +163,7 @@ def results_of(
     directory: ModelDirectory, lines: Iterable[Item], compute: Callable[[list[Item], int], Any]
 ) -> Iterator[Any]:
     """Yields the results of lines one by one, computed in buffers of the usual size."""
-    return chain.from_iterable(computed_by_buffer(directory, lines, compute))
+    return chain.from_iterable(computed_by_buffer(lines, compute, usual_buffer(directory)))
 
 
 def each_read(

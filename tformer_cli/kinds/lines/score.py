@@ -20,6 +20,7 @@ from tformer_cli.kinds.lines.job import (
     computed_by_buffer,
     fitting,
     source_ids,
+    usual_buffer,
 )
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import OUR_FIELDS, TSV_ENDS, json_line, moses_text, read_record
@@ -141,7 +142,8 @@ def scored_lines(
         "gaps": (score_masked, MASKED_LINES_AT_ONCE),
     }
     score, size = scorers[kind_of(opened.config).measured_by]
-    yield from computed_by_buffer(opened.directory, lines, partial(score, opened), size)
+    size = size or usual_buffer(opened.directory)
+    yield from computed_by_buffer(lines, partial(score, opened), size)
 
 
 def score_lines(

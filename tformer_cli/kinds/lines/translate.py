@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.constraints import (
-    NO_CONSTRAINTS,
-    LineConstraints,
-    Term,
-    constraints_of,
-    with_terms,
-)
+from tformer_cli.search.constraints import LineConstraints, constraints_of
 from tformer_cli.search.formats import (
     INPUT_FIELDS,
     NO_DETAILS,
@@ -108,7 +102,6 @@ def translated_text(
     input_name: str = "input",
     lists_hypotheses: bool = False,
     details: Details = NO_DETAILS,
-    glossary: Sequence[Term] = (),
     buffer_lines: int = BUFFER_LINES,
     first_index: int = 0,
     max_wait: float | None = None,
@@ -125,12 +118,11 @@ def translated_text(
     texts: Iterable[str | tuple[str, LineConstraints]] = lines
     if input_format == "jsonl":
         texts = _sources_of(lines, records, input_name, first_index)
-    if glossary:
-        texts = _with_glossary(texts, glossary)
     translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
     for buffer in translated if correct is None else map(correct, translated):
         output_lines: list[str] = []
-        for translation, alignments in _with_alignments(buffer, aligner):
+        aligned = _render_alignments(buffer, aligner, alignment_format)
+        for translation, alignments in zip(buffer, aligned, strict=True):
             counts.add(translation)
             passed = own_fields(records.popleft()) if records else {}
             counts.moved += output_format == "jsonl" and INPUT_FIELDS in passed
@@ -140,29 +132,20 @@ def translated_text(
                 lists_hypotheses=lists_hypotheses,
                 details=details,
                 passed_through=passed,
-                alignments=_render_alignments(alignments, alignment_format),
+                alignments=alignments,
             )
         yield output_lines
 
 
-def _with_alignments(
-    buffer: list[Translation], aligner: Aligner | None
-) -> Iterable[tuple[Translation, Sequence[Alignment] | None]]:
-    """Pairs translations with an alignment for every hypothesis, if there is an aligner."""
-    if aligner is None:
-        return ((translation, None) for translation in buffer)
-    return zip(buffer, aligner.align_translations(buffer), strict=True)
-
-
 def _render_alignments(
-    alignments: Sequence[Alignment] | None, alignment_format: AlignmentFormat
-) -> list[Any] | None:
-    """Alignments of the hypotheses as links or weights, if there are any."""
-    if alignments is None:
-        return None
+    buffer: list[Translation], aligner: Aligner | None, alignment_format: AlignmentFormat
+) -> Sequence[list[Any] | None]:
+    """Alignments of all hypotheses of each line as links or weights, if there is an aligner."""
+    if aligner is None:
+        return [None] * len(buffer)
     return [
-        alignment.pharaoh if alignment_format == "pharaoh" else alignment.soft
-        for alignment in alignments
+        [getattr(alignment, alignment_format) for alignment in alignments]
+        for alignments in aligner.align_translations(buffer)
     ]
 
 
@@ -176,11 +159,3 @@ def _sources_of(
     for number, record in enumerate(read_records(lines, name, first_index), first_index + 1):
         waiting.append(record)
         yield record["source"], constraints_of(record, f"{name}:{number}")
-
-
-def _with_glossary(
-    lines: Iterable[str | tuple[str, LineConstraints]], glossary: Sequence[Term]
-) -> Iterator[tuple[str, LineConstraints]]:
-    for line in lines:
-        text, demands = (line, NO_CONSTRAINTS) if isinstance(line, str) else line
-        yield text, with_terms(demands, text, glossary)

@@ -232,18 +232,17 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
         "schema": SCHEMA,
         "model": request.get("model") or opened.directory.path.name,
     }
-    if _translates(opened):
-        translator = opened.translator
-        (translation,) = translator.translate([text], 0, [_constraints(opened, request)])
-        event = record(translation)
-        add_pieces(event, opened.directory.tokenizer)
-        return {**start, **event, "cached": False}
     if verb == "generate":  # the service streams its text
         return {**start, "prompt": text, "texts": []}
     # As the service does, but with torch: the kernels have no gates
     serving = kind_of(opened.config).serving(opened, verb)
-    (line,) = serving.prepare([text], 0)
-    return {**start, **record(serving.finish(line, serving.compute(line.units)))}
+    constraints = [_constraints(opened, request)] if _translates(opened) else None
+    (line,) = serving.prepare([text], 0, constraints)
+    event = {**start, **record(serving.finish(line, serving.compute(line.units)))}
+    if constraints:
+        add_pieces(event, opened.directory.tokenizer)
+        event["cached"] = False
+    return event
 
 
 def _alignment(inspected: Inspected, _: str) -> Event | None:

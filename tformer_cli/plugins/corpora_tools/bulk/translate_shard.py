@@ -18,7 +18,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.corpora_tools.bulk.line_files import header_of, read_rows, write_row
 from tformer_cli.plugins.corpora_tools.bulk.shards import LINE_KINDS, Task
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
-from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints, Term, with_terms
+from tformer_cli.search.constraints import LineConstraints, Term
 from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__
@@ -129,24 +129,14 @@ def _open_translator(opening: str) -> tuple[Opened, list[str]]:
 class _Buffers:
     """Translates the rows of a shard, some at a time, and counts them."""
 
-    def __init__(
-        self, translator: Translator, terms: Sequence[Term], advance: Callable[[int], None]
-    ) -> None:
-        self._translator = translator
-        self._terms = terms
-        self._advance = advance
+    def __init__(self, translator: Translator, advance: Callable[[int], None]) -> None:
+        self._translator, self._advance = translator, advance
         self.counts = ResultCounts()
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[LineConstraints] | None = None
     ) -> list[Translation]:
         """Translates rows, of which `first` is the number of the first one."""
-        if self._terms:
-            before = demands or [NO_CONSTRAINTS] * len(texts)
-            demands = [
-                with_terms(demand, text, self._terms)
-                for demand, text in zip(before, texts, strict=True)
-            ]
         translations = self._translator.translate(texts, first, demands)
         for translation in translations:
             self.counts.add(translation)
@@ -157,7 +147,7 @@ class _Buffers:
 def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> ShardFacts:
     opened, _ = _open_translator(opening)
     terms = [Term(*term) for term in json.loads(opening)["glossary"]]
-    buffers, read = _Buffers(opened.translator, terms, advance), LineCounts()
+    buffers, read = _Buffers(opened.translator.with_glossary(terms), advance), LineCounts()
     directory, name = Path(task.directory), task.source.name
     if not directory.is_dir():
         raise ArtifactError(
