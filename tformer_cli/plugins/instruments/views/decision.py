@@ -178,7 +178,7 @@ class DecisionOptions:
                 "are decided differently"
             )
         if "patch" in self.method and n_sentences == 1:
-            raise UsageError("--method patch: takes values of another sentence; give OTHER")
+            raise UsageError.of("{method patch}: takes values of another sentence; give OTHER")
 
 
 def flips(effect: float, d: float, name: str = "") -> bool:
