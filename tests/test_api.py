@@ -20,7 +20,7 @@ import torch
 import tformer_cli
 from tformer_cli.api import inspecting
 from tformer_cli.api import model as loaded_model
-from tformer_cli.api.calls import WORDS, python_words
+from tformer_cli.api.calls import WORDS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -239,12 +239,6 @@ def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
         ArtifactError, match=r"nowhere: no such directory; name a model directory, "
     ):
         tformer_cli.load(tmp_path / "nowhere")
-    words = python_words
-    assert words("--top-k: with `tformer export --format int8` or --stop") == (
-        "top_k: with `tformer export --format int8` or stops"
-    )
-    assert words("a---b --x 1--2 -- a/--top") == "a---b --x 1--2 -- a/--top"  # no options
-    assert words("a: name pictures (--images takes all)") == "a: name pictures"
 
 
 FORKED = """

@@ -2,11 +2,13 @@
 
 import ast
 import re
+from copy import copy
 from pathlib import Path
 
 import pytest
 
 import tformer_cli
+from tformer_cli.errors import DataError, Setting, UsageError
 from tformer_cli.wording import count_of, did_you_mean, suggestions
 
 PACKAGE = Path(tformer_cli.__file__).parent
@@ -21,8 +23,7 @@ def messages_of(file: Path) -> list[tuple[int, str]]:
     for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(call, ast.Call):
             continue
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        if not SPEAKERS.search(name):
+        if not SPEAKERS.search(ast.unparse(call.func).removesuffix(".of")):
             continue
         for argument in call.args:
             if isinstance(argument, ast.JoinedStr):
@@ -56,6 +57,25 @@ def test_every_error_begins_with_its_place():
     }
     assert len(messages) > 250, "messages are no longer found by this test"
     assert {place: text for place, text in messages.items() if OLD_ORDER.search(text)} == {}
+
+
+@pytest.mark.parametrize(
+    ("template", "in_options", "in_arguments"),
+    [
+        ("{beam_size}: must be {}", "--beam-size: must be {x} --y", "beam_size: must be {x} --y"),
+        ("{stops} of `tokenize --ids` {!r}", "--stop of `tokenize --ids` '{x} --y'", "stops of "),
+        ("a; add {too_long split}", "a; add --too-long split", 'a; add too_long="split"'),
+        ("a: name pictures{ (--images takes all)}", "a: name pictures (--images", "a: name pic"),
+    ],
+)
+def test_settings_are_named_as_each_surface_writes_them(template, in_options, in_arguments):
+    error = copy(UsageError.of(template, "{x} --y"))
+    assert str(error).startswith(in_options)
+    assert error.in_arguments.startswith(in_arguments)
+    around = DataError.of("{}: {}", Setting("top_k"), error)
+    assert str(around) == f"--top-k: {error}"
+    assert around.in_arguments == f"top_k: {error.in_arguments}"
+    assert UsageError("--a: {b}").in_arguments == "--a: {b}"  # only for the command line
 
 
 @pytest.mark.parametrize(

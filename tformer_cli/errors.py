@@ -4,13 +4,72 @@ A message is one line that a user can act on, ``WHERE: WHAT IS WRONG; WHAT TO DO
 option (``--set``), a file and line (``train.tsv, line 3``), a recipe's key (``r.toml:
 model.d_model``) or a directory; details of WHAT are in parentheses: ``a.en: cannot be read
 (permission denied); name another file``.
+
+Where Python or the service may get a message, too, it names settings and each surface spells them:
+``UsageError.of("{beam_size}: must be at most {}; or add {too_long truncate}", most)`` has
+``--beam-size`` and ``--too-long truncate``, or ``beam_size`` and ``too_long="truncate"``.
 """
+
+from collections.abc import Sequence
+from string import Formatter
+from typing import Any, Self
+
+OPTIONS = {
+    "changes": "set", "lines": "text", "run": "output", "start": "from", "stops": "stop",
+    "targets": "target",
+}  # fmt: skip
+"""Options by those arguments of Python that are named otherwise."""
+
+
+class Setting(str):
+    """The name of a setting, as a value of a message."""
+
+    __slots__ = ()
 
 
 class TformerError(Exception):
     """The work failed while running (exit status 1)."""
 
     exit_status = 1
+    _in_arguments: str | None = None
+
+    @classmethod
+    def of(cls, template: str, *values: object) -> Self:
+        """Fills in values for ``{}`` and settings for ``{name}`` and ``{name value}``.
+
+        A value may be a `Setting`, or the error of a part. Only the command line shows what has
+        dashes, such as ``{ (--images takes all)}``.
+        """
+        error = cls(_InOptions().format(template, *values))
+        error._in_arguments = _InArguments().format(template, *values)
+        return error
+
+    @property
+    def in_arguments(self) -> str:
+        """The message for a program, whose settings are arguments or fields."""
+        return str(self) if self._in_arguments is None else self._in_arguments
+
+
+class _InOptions(Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], *_: object) -> object:
+        value = args[key] if isinstance(key, int) else Setting(key)
+        return self.spell(value) if isinstance(value, Setting) else value
+
+    def spell(self, setting: str) -> str:
+        if "--" in setting:
+            return setting
+        name, space, value = setting.partition(" ")
+        return f"--{OPTIONS.get(name, name).replace('_', '-')}{space}{value}"
+
+
+class _InArguments(_InOptions):
+    def get_value(self, *arguments: Any) -> object:  # noqa: ANN401
+        value = super().get_value(*arguments)
+        return value.in_arguments if isinstance(value, TformerError) else value
+
+    def spell(self, setting: str) -> str:
+        name, _, value = setting.partition(" ")
+        return "" if "--" in setting else f'{name}="{value}"' if value else name
 
 
 class UsageError(TformerError):

@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.artifacts.config_file import TASKS, task_kind
-from tformer_cli.errors import RecipeError
+from tformer_cli.errors import RecipeError, Setting
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
@@ -304,7 +304,7 @@ def load_recipe(
                 continue
             key = str(error).partition(":")[0]  # what concerns two tables has it in its words
             giver = _giver(key, overrides, options) or f"{path}:"
-            raise RecipeError(f"{giver} {error}") from None
+            raise RecipeError.of("{} {}", giver, error) from None
 
 
 def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
@@ -400,7 +400,7 @@ def _giver(key: str, overrides: Sequence[str], options: Mapping[str, str]) -> st
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
-            return f"{options[name]}:" if name in options else "--set"
+            return f"{options[name]}:" if name in options else Setting("changes")
     return ""
 
 
@@ -471,7 +471,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise RecipeError(f"--set {override}: is not an assignment; write key.path=value")
+        raise RecipeError.of("{changes} {}: is not an assignment; write key.path=value", override)
     target: Any = values
     for key in keys[:-1]:
         target = _step_into(target, key, override)
@@ -480,7 +480,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     elif isinstance(target, dict):
         target[keys[-1]] = _toml_value(text)
     else:
-        raise RecipeError(f"--set {override}: no such table; check the key's path")
+        raise RecipeError.of("{changes} {}: no such table; check the key's path", override)
 
 
 def _step_into(target: Any, key: str, override: str) -> Any:
@@ -488,7 +488,7 @@ def _step_into(target: Any, key: str, override: str) -> Any:
         return target.setdefault(key, {})
     if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
         return target[int(key)]
-    raise RecipeError(f"--set {override}: no such table; check the key's path")
+    raise RecipeError.of("{changes} {}: no such table; check the key's path", override)
 
 
 def _toml_value(text: str) -> Any:

@@ -282,4 +282,6 @@ def has_fast() -> bool:
 def require_fast(what: str) -> None:
     """Raises UsageError if the compiled kernels are missing."""
     if not has_fast():
-        raise UsageError(f"{what}: needs tformer_cli/fast, which is missing; install tformer again")
+        raise UsageError.of(
+            "{}: needs tformer_cli/fast, which is missing; install tformer again", what
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial, wraps
@@ -120,20 +119,8 @@ def in_python() -> Iterator[None]:
     try:
         yield
     except TformerError as error:
-        error.args = (python_words(as_named(str(error))), *error.args[1:])
+        error.args = (as_named(error.in_arguments), *error.args[1:])
         raise
-
-
-def python_words(message: str) -> str:
-    """Writes ``--beam-size`` as ``beam_size``, except in commands, which are in backticks."""
-    parts = message.replace(" (--images takes all)", "").split("`")
-    parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
-    return "`".join(parts)
-
-
-def _argument(option: re.Match[str]) -> str:
-    name = ARGUMENTS.get(option[1], option[1].replace("-", "_"))
-    return name if option[2] is None else f'{name}="{option[2]}"'
 
 
 ONLY_LISTS = ("Sequence[str]", "Sequence[Path]")
@@ -146,9 +133,6 @@ WORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Words that arguments take and nothing else checks, and the modules that have them."""
-_OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
-ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops", "target": "targets"})
-"""Arguments whose names differ from those of the options."""
 
 
 # A child of a fork has the locks of all threads, but one thread only: a fork waits for all of them.

@@ -218,7 +218,7 @@ def read_model_directory(
     record = read_config(path)
     check_task(path, record.model, tasks)
     if record.weight_type == "int8" and not device.startswith("cpu"):
-        raise ArtifactError(f"{path}: holds int8 weights, which need the CPU; add --device cpu")
+        raise ArtifactError.of("{}: holds int8 weights, which need the CPU; add {device cpu}", path)
     if record.weight_type == "int8" and not takes_int8:
         raise ArtifactError(
             f"{path}: holds int8 weights, which this command cannot use; "

@@ -121,10 +121,12 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
         advice = _advice(output)
         for source in inputs:
             if problem := _problem(output, source):
-                raise UsageError(f"{output.name}: {problem} the input ({source.name}); {advice}")
+                raise UsageError.of(
+                    "{}: {} the input ({}); {}", output.name, problem, source.name, advice
+                )
         owner = _owner(output)
         if owner is not None:
-            raise UsageError(f"{output.name}: {output.path} belongs to {owner}; {advice}")
+            raise UsageError.of("{}: {} belongs to {}; {}", output.name, output.path, owner, advice)
         for other in outputs[:number]:
             if is_same(output, other):
                 raise UsageError(

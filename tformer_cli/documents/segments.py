@@ -99,8 +99,6 @@ class ReadSettings:
     """Columns of a table to translate, by name, number or letter."""
     has_header: bool = True
     """True if the first row of a table has the names of its columns."""
-    option_prefix: str = "--"
-    """Prefix of setting names in error messages; the service has fields instead of options."""
     fills_fuzzy: bool = False
     """Translate entries marked as doubtful again."""
     unwraps: bool = False
@@ -113,9 +111,6 @@ class ReadSettings:
     """Maximum number of segments; None: no limit."""
     most_bytes: int | None = None
     """Maximum number of bytes, also when unpacked; None: only the readers' own limits."""
-
-    def option(self, name: str) -> str:
-        return self.option_prefix + name
 
 
 Reader = Callable[[bytes, ReadSettings], Document]
@@ -550,13 +545,18 @@ def decode_file(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
         text = data[len(encoding.mark) :].decode(encoding.name)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
-            "name its encoding: --encoding windows-1252"
+        raise DataError.of(
+            "{}:{}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
+            "name its encoding: {encoding windows-1252}",
+            where,
+            line,
         ) from None
     if not encoding.mark and (wide := wide_encoding(data[:_HEAD])):
-        raise DataError(
-            f"{where}: is not text in UTF-8 but in {wide}; name its encoding: --encoding {wide}"
+        raise DataError.of(
+            "{}: is not text in UTF-8 but in {}; name its encoding: {encoding} {}",
+            where,
+            wide,
+            wide,
         )
     return text, encoding
 

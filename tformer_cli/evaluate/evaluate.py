@@ -475,7 +475,7 @@ def evaluate_texts(
     encoded = directory.tokenizer.target.encode_phrases(texts)
     steps = log_probabilities(opened, encoded, window, stride, progress)
     if not any(steps):
-        raise DataError("--text: has nothing to predict; give a text of two tokens or more")
+        raise DataError.of("{lines}: has nothing to predict; give a text of two tokens or more")
     # Bytes, not tokens: models with other vocabularies are compared by bits per byte
     sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
     remembered = f"|memory:{config.memory}" if config.memory else ""
@@ -510,7 +510,7 @@ def evaluate_masked(
         is_stream=kind == "stream",
     )
     if not texts:
-        raise DataError("--text: has nothing to predict; give a text")
+        raise DataError.of("{lines}: has nothing to predict; give a text")
     device = opened.device
     with torch.inference_mode(), autocast(device, opened.products):
         scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)

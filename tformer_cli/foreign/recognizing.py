@@ -92,9 +92,10 @@ def find_adapter(path: Path) -> StoredAdapter | None:
     if adapter.base_hash:  # next to the model of its run
         return None
     if not adapter.settings.base:
-        raise ArtifactError(
-            f"{path}: is an adapter that does not name its model; name the model, and the adapter "
-            "with --adapter"
+        raise ArtifactError.of(
+            "{}: is an adapter that does not name its model; name the model, and the adapter "
+            "with {adapter}",
+            path,
         )
     return adapter
 
@@ -108,9 +109,11 @@ def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> Fore
         raise ArtifactError(f"{adapter.path}: is an adapter for {error}") from None
     convert = None if find_adapter(path) is not None else recognize(path, find_base)
     if convert is None:
-        raise ArtifactError(
-            f"{adapter.path}: is an adapter for {base}, which is not a model of Hugging Face; name "
-            "the model, and the adapter with --adapter"
+        raise ArtifactError.of(
+            "{}: is an adapter for {}, which is not a model of Hugging Face; name "
+            "the model, and the adapter with {adapter}",
+            adapter.path,
+            base,
         )
     model = convert("float32")
     note = f"the adapter was trained for {base}; that these are the same weights cannot be verified"

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, ROLES, role_of
 
@@ -54,7 +54,7 @@ Condition = Callable[[Metrics], bool]
 
 
 def select_heads(
-    selections: Sequence[str], layout: HeadLayout, *, option: str = "--heads"
+    selections: Sequence[str], layout: HeadLayout, *, setting: str = "heads"
 ) -> list[HeadId]:
     """Finds the heads that selections name only by kind, layer and number."""
     try:
@@ -63,22 +63,26 @@ def select_heads(
             return selection.select({})
     except UsageError as error:
         # The grammar speaks of the option that it is written for.
-        raise UsageError(str(error).replace("--heads", option, 1)) from None
-    raise UsageError(
-        f'{option}: "{selection}" has conditions on metrics, which only inspect-heads '
-        "measures; name the heads here"
+        error.args = (str(error).replace("--heads", f"--{setting}", 1),)
+        raise
+    raise UsageError.of(
+        '{}: "{}" has conditions on metrics, which only inspect-heads measures; '
+        "name the heads here",
+        *(Setting(setting), selection),
     )
 
 
 def check_names_layers(selections: Sequence[str], weights: str) -> None:
     """Refuses what only heads have, where there is one map a layer."""
     for term in (term for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)):
-        of_layers = f"--weights {weights} has one map per layer, for all its heads together"
+        of_layers = UsageError.of(
+            "{weights} {} has one map per layer, for all its heads together", weights
+        )
         pattern = re.split("[@:]", term.strip())[0].split(".")
         if len(pattern) == 3 and pattern[2] != "*":
-            raise UsageError(f'--heads: "{term}" names heads, but {of_layers}; name layers')
+            raise UsageError.of('{heads}: "{}" names heads, but {}; name layers', term, of_layers)
         if "@role=" in term:
-            raise UsageError(f'--heads: "{term}" asks for a role of heads, but {of_layers}')
+            raise UsageError.of('{heads}: "{}" asks for a role of heads, but {}', term, of_layers)
 
 
 class HeadSelection:
@@ -95,7 +99,7 @@ class HeadSelection:
         self.needs_metrics = any(term.needs_metrics for term in self._terms)
         """True if the metrics decide."""
         if not self.needs_metrics and not self.select({}):
-            raise UsageError(f'--heads: "{self}" selects no head; the heads are {layout}')
+            raise UsageError.of('{heads}: "{}" selects no head; the heads are {}', self, layout)
 
     def __str__(self) -> str:
         return self._text
@@ -169,13 +173,15 @@ def _condition_of(text: str, term: str) -> Condition:
         wanted = text.removeprefix("role=")
         roles = [rule.role for rule in ROLES]
         if wanted not in roles:
-            raise UsageError(f'--heads: "{term}" names no role; the roles are {", ".join(roles)}')
+            raise UsageError.of(
+                '{heads}: "{}" names no role; the roles are {}', term, ", ".join(roles)
+            )
         return lambda metrics: role_of(metrics) == wanted
     match = _COMPARISON.fullmatch(text)
     limit = None if match is None else _number(match[3])
     if match is None or limit is None:
-        raise UsageError(
-            f'--heads: "{term}" has no condition such as @prev>0.8, @entropy<=1 or @role=sink'
+        raise UsageError.of(
+            '{heads}: "{}" has no condition such as @prev>0.8, @entropy<=1 or @role=sink', term
         )
     name, compare = _metric(match[1], term), _COMPARE[match[2]]
     return lambda metrics: name in metrics and compare(metrics[name], limit)
@@ -184,7 +190,7 @@ def _condition_of(text: str, term: str) -> Condition:
 def _metric(name: str, term: str) -> str:
     if name not in METRICS:
         known = ", ".join(METRICS)
-        raise UsageError(f'--heads: "{term}" names no metric; the metrics are {known}')
+        raise UsageError.of('{heads}: "{}" names no metric; the metrics are {}', term, known)
     return name
 
 
@@ -237,7 +243,10 @@ def _indices(pattern: str, n: int, term: str, layout: HeadLayout) -> list[int]:
 
 
 def _selector_error(term: str, reason: str, layout: HeadLayout) -> UsageError:
-    return UsageError(
-        f'--heads: "{term}" {reason}; the heads are {layout} (layers and heads: n, a-b, a-, '
-        "last, ^k, {list} or *)"
+    return UsageError.of(
+        '{heads}: "{}" {}; the heads are {} (layers and heads: n, a-b, a-, last, '
+        "^k, {{list}} or *)",
+        term,
+        reason,
+        layout,
     )

@@ -223,9 +223,11 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
     heads = select_heads(selections, layout)
     for head in heads:
         if head.kind not in ALIGNING:
-            raise UsageError(
-                f'--heads: "{",".join(selections)}" selects {head}, but only cross-attention '
-                "sees both sentences; select cross heads"
+            raise UsageError.of(
+                '{heads}: "{}" selects {}, but only cross-attention sees both sentences; '
+                "select cross heads",
+                ",".join(selections),
+                head,
             )
     return heads
 

@@ -200,8 +200,8 @@ def parts_of(
     if not translation.n_parts:
         return
     if len(hypothesis.attention) != translation.n_parts:
-        raise UsageError(
-            "--doubt: needs attention, which several models lack; translate with one model"
+        raise UsageError.of(
+            "{doubt}: needs attention, which several models lack; translate with one model"
         )
     texts = translation.parts or (translation.source,)
     widths = [attention.weights.shape[1] for attention in hypothesis.attention]
@@ -268,9 +268,10 @@ class Doubter:
     def check_aligned(self, heads: Sequence[CrossHead], who: str) -> None:
         """Refuses a request for other heads: a search records only one choice."""
         if tuple(heads) != self.heads:
-            raise UsageError(
-                f"--doubt: was calibrated with other heads than {who}; run `tformer calibrate` "
-                "again, or omit --doubt"
+            raise UsageError.of(
+                "{doubt}: was calibrated with other heads than {}; run `tformer calibrate` "
+                "again, or omit {doubt}",
+                who,
             )
 
     def difference(self, opened: Opened, translator: Translator) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError, Setting, UsageError
 from tformer_cli.files.cache import given_name
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
 from tformer_cli.kinds.stored_model import (
@@ -131,7 +131,7 @@ def device_of(settings: OpeningSettings) -> str:
     try:
         return str(resolve_device(settings.device))
     except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
+        raise UsageError.of("{device}: {}", error) from None
 
 
 def search_engines(
@@ -146,7 +146,7 @@ def search_engines(
     if name == "torch":
         return [plain]
     if name != "tformer":
-        require_fast(f"--engine {name}")
+        require_fast(Setting(f"engine {name}"))
     if not has_fast():
         return [plain]
     from tformer_cli.fast.native_search import CompiledEngine
@@ -199,7 +199,7 @@ def _make_searched_model(
         keep_only(directory.model, select_heads(settings.heads, head_layout(directory.model)))
     if settings.ensemble:
         if decoding.coverage_penalty:  # it sums the attention weights of one model (Wu et al. 2016)
-            raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
+            raise UsageError.of("{coverage_penalty}: needs a single model; omit it or {ensemble}")
         others = []
         for path in settings.ensemble:
             other, _ = read_model_directory(
@@ -236,4 +236,4 @@ def _ensemble(directories: Sequence[ModelDirectory], settings: OpeningSettings) 
     try:
         return Ensemble(models, settings.ensemble_weights, settings.ensemble_space)
     except ValueError as error:
-        raise UsageError(f"--ensemble-weights: {error}") from None
+        raise UsageError.of("{ensemble_weights}: {}", error) from None

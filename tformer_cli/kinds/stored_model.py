@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tformer_cli.artifacts.model_directory import original_of
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError, Setting, UsageError
 from tformer_cli.runtime import has_fast, require_fast
 
 if TYPE_CHECKING:
@@ -190,9 +190,9 @@ def choose_precision(
             f"{original_of(directory.info.origin)}"
         )
     if chosen == "int8" and device != "cpu":  # its products are instructions of CPUs
-        raise UsageError("--precision: int8 runs only on the CPU; add --device cpu")
+        raise UsageError.of("{precision}: int8 runs only on the CPU; add {device cpu}")
     if chosen == "int8":
-        require_fast("--precision int8")
+        require_fast(Setting("precision int8"))
     return chosen
 
 

@@ -59,7 +59,9 @@ class Translation(Training):
         most = recipe.model.max_positions
         for n_tokens in sorted({min(len(ids), longest_source(most)) for ids in encoded if ids}):
             if conflict := length_conflict(n_tokens, decoding, most):
-                raise DataError(f"data.valid: has a sentence of {n_tokens} tokens: {conflict}")
+                raise DataError.of(
+                    "data.valid: has a sentence of {} tokens: {}", n_tokens, conflict
+                )
         # Made once: they keep what they have packed of a model's weights
         engines = search_engines("tformer", held.device, held.precision)
 
@@ -138,7 +140,7 @@ def chosen_shortlist(directory: ModelDirectory, option: str | None) -> Shortlist
     if option == NO_SHORTLIST or (option is None and not path.exists()):
         return None
     if option is not None and not path.exists():
-        raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
+        raise ArtifactError.of("{shortlist}: {}: no such file; name one, or none", path)
     from tformer_cli.artifacts.shortlist_file import read_shortlist
 
     n_targets = directory.tokenizer.vocab_size

@@ -135,13 +135,18 @@ PACKAGES = {
 def check_tokenizer(name: str) -> None:
     """Checks that a tokenizer can be used; downloads its model if it has one."""
     if name not in BLEU.TOKENIZERS:
-        raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
+        raise UsageError.of(
+            "{tokenize}: must be one of {}; found {}", ", ".join(BLEU.TOKENIZERS), name
+        )
     extra, modules = PACKAGES.get(name, ("", ()))
     # sacreBLEU names the packages, and not the extras of tformer that install them
     missing = next((module for module in modules if find_spec(module) is None), None)
     if missing is not None:
-        raise UsageError(
-            f"--tokenize: {name} needs the package {missing}; install it with {installing(extra)}"
+        raise UsageError.of(
+            "{tokenize}: {} needs the package {}; install it with {}",
+            name,
+            missing,
+            installing(extra),
         )
     if name in SPM_MODELS:
         _check_model(name)
@@ -156,7 +161,11 @@ def _check_model(name: str) -> None:
     try:
         download_file(url, str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise UsageError(
-            f"--tokenize: the model of {name} cannot be downloaded ({error}); fetch {url} "
-            f"elsewhere and store it as {path}"
+        raise UsageError.of(
+            "{tokenize}: the model of {} cannot be downloaded ({}); fetch {} "
+            "elsewhere and store it as {}",
+            name,
+            error,
+            url,
+            path,
         ) from None

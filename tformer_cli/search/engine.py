@@ -362,7 +362,7 @@ class Searcher:
     def _none_left(self, reasons: Mapping[str, str | None]) -> UsageError:
         """Explains why the last engine, the most capable, cannot search."""
         name = self._engines[-1].name
-        return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
+        return UsageError.of("{engine}: {} cannot search here: {}; omit it", name, reasons[name])
 
 
 @dataclass

@@ -116,7 +116,7 @@ class Generator:
 
     def _choose(self, config: DecodingConfig, stops: Sequence[str]) -> None:
         if not all(stops):
-            raise UsageError("--stop: is empty; give the text to stop at")
+            raise UsageError.of("{stops}: is empty; give the text to stop at")
         self.config = replace(
             config,
             max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
@@ -124,7 +124,7 @@ class Generator:
             max_length_ratio=ANY_RATIO,
         )
         if conflict := length_conflict(1, self.config, self._prompted.max_positions):
-            raise UsageError(conflict)
+            raise conflict
         self._stops = tuple(stops)
         self._searcher.check(self.config, Sentence(tokens=()))
 

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
+from tformer_cli.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -167,33 +169,33 @@ def _times(ratio: float, n_tokens: int) -> int:
 
 def length_conflict(
     n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
-) -> str:
-    """Returns which length limits conflict; empty if a translation can keep them all.
+) -> UsageError | None:
+    """Returns which length limits conflict; None if a translation can keep them all.
 
     The default of `max_length_ratio` yields, since no user chose it.
     """
     room = longest_source(max_positions)
     if n_prefix > room:
-        return (
+        return UsageError(
             f'"target_prefix" has {n_prefix} tokens, but the model writes at most {room}; '
             "shorten it"
         )
     least = shortest_translation(n_source_tokens, config)
     most, limit = room - n_prefix, f"the model's {max_positions} positions have room for"
     if config.max_length and config.max_length < most:
-        most, limit = config.max_length, "--max-length allows"
+        most, limit = config.max_length, "{max_length} allows"
     by_ratio = _most_by_ratio(n_source_tokens, config)
     if by_ratio < most and config.max_length_ratio != type(config).max_length_ratio:
-        most, limit = by_ratio, f"--max-length-ratio {config.max_length_ratio:g} allows"
+        most, limit = by_ratio, f"{{max_length_ratio}} {config.max_length_ratio:g} allows"
     if least <= most:
-        return ""
-    name, value = "--min-length", str(config.min_length)
+        return None
+    name, value = "min_length", str(config.min_length)
     if config.min_length < least:
-        name, value = "--min-length-ratio", f"{config.min_length_ratio:g}"
+        name, value = "min_length_ratio", f"{config.min_length_ratio:g}"
     behind = ' after its "target_prefix"' if n_prefix else ""
-    return (
-        f"{name} {value} requires {least} tokens or more{behind}, but {limit} {most}; change one "
-        "of the two"
+    return UsageError.of(
+        f"{{{name}}} {value} requires {least} tokens or more{behind}, but {limit} {most}; change "
+        "one of the two"
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import Setting, UsageError
 from tformer_cli.search.config import (
     MOST_HYPOTHESES,
     DecodingConfig,
@@ -138,13 +138,14 @@ class OpeningSettings:
     def __post_init__(self) -> None:
         for name, kind in _CHECKED.items():
             if problem := type_problem(getattr(self, name), kind):
-                raise UsageError(f"--{name.replace('_', '-')}: {problem}")
+                raise UsageError.of("{}: {}", Setting(name), problem)
         try:
             check_limits(self)
         except ValueError as error:
-            raise UsageError(f"--{error}") from None
+            name, _, reason = str(error).partition(": ")
+            raise UsageError.of("{}: {}", Setting(name), reason) from None
         if self.heads and self.ensemble:
-            raise UsageError("--heads: only for a single model; omit it or --ensemble")
+            raise UsageError.of("{heads}: only for a single model; omit it or {ensemble}")
 
     def prepare_torch(self) -> None:
         """Calls `before_torch`."""
@@ -182,7 +183,7 @@ def overridden(
     }
     for name, kind in types_of(DecodingConfig).items():
         if name in settings and (problem := type_problem(settings[name], kind)):
-            raise UsageError(f"--{name.replace('_', '-')}: {problem}")
+            raise UsageError.of("{}: {}", Setting(name), problem)
     n_best = settings.pop("n_best", None)
     try:
         # `n_best` comes last, since it may raise the beam that the others have set
@@ -194,10 +195,10 @@ def overridden(
         )
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
-        raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
+        raise UsageError.of("{}: {}", Setting(name), reason) from None
     idle = next((name for name in _ONLY_SAMPLING if name in settings and not chosen.sampling), None)
     if idle is not None:
-        raise UsageError(f"--{idle.replace('_', '-')}: needs sampling; add --sampling")
+        raise UsageError.of("{}: needs sampling; add {sampling}", Setting(idle))
     return chosen
 
 
@@ -235,5 +236,5 @@ def generation_config(
         overrides["sampling"] = False
     chosen = overridden(config, tell, **overrides)
     if chosen.coverage_penalty:
-        raise UsageError("--coverage-penalty: there is no source to cover; omit it")
+        raise UsageError.of("{coverage_penalty}: there is no source to cover; omit it")
     return chosen

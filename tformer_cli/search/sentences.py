@@ -104,9 +104,10 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     try:
         from sentencex import get_sentence_boundaries
     except ImportError:
-        raise UsageError(
-            "--split-sentences sentencex: the package is not installed; "
-            f"{installing('sentences')}, or use --split-sentences rule"
+        raise UsageError.of(
+            "{split_sentences sentencex}: the package is not installed; "
+            "{}, or use {split_sentences rule}",
+            installing("sentences"),
         ) from None
     code = re.split(r"[-_]", language)[0].lower() or "en"
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import chain, cycle, islice, product, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError
 from tformer_cli.search.constraints import (
     NO_CONSTRAINTS,
     Constraints,
@@ -274,7 +274,7 @@ class Translator:
         # A limit that not even the shortest line can keep is a mistake in the settings
         config = replace(self.config, max_length_ratio=MOST_TOKENS)  # longer lines may have more
         if conflict := length_conflict(1, config, self._model.max_positions):
-            raise UsageError(conflict)
+            raise conflict
         self._searcher.check(self.config, self._undemanding)
 
     def sentences(self, line: str) -> list[str]:
@@ -424,7 +424,7 @@ class Translator:
             for place, part in enumerate(cut.parts):
                 n_prefix = 0 if place else len(prefix)
                 if conflict := length_conflict(len(part), self.config, most, n_prefix):
-                    raise DataError(f"line {number}: {conflict}")
+                    raise DataError.of("line {}: {}", number, conflict)
 
     def _with_bans(self, demands: LineConstraints) -> LineConstraints:
         """Adds the phrases that no translation may hold; phrases become as tokens write them."""
@@ -680,9 +680,12 @@ class Translator:
         if len(ids) <= longest:
             return _Cut((tuple(ids),) if ids else (), texts=(line,) if ids else ())
         if self._too_long == "error":
-            raise DataError(
-                f"line {index + 1}: has {len(ids)} tokens, but the model takes {longest}; "
-                "shorten it, or choose --too-long split or truncate"
+            raise DataError.of(
+                "line {}: has {} tokens, but the model takes {}; "
+                "shorten it, or choose {too_long} split or truncate",
+                index + 1,
+                len(ids),
+                longest,
             )
         if self._too_long == "truncate":
             # What ends every source ends it here, too

@@ -51,12 +51,12 @@ def missing_field(
     field: str,
     present: list[str],
     where: str,
-    advice: str = "set source_field and target_field, or text_field of texts (--source-field …)",
+    advice: str = "set source_field and target_field, or text_field of texts{ (--source-field …)}",
 ) -> DataError:
     """Lists the fields that exist instead of `field`."""
     # a table of pixels has hundreds of columns
     names = ", ".join(present[:20]) or "none"
-    return DataError(f'{where}: has no field "{field}", only {names}; {advice}')
+    return DataError.of('{}: has no field "{}", only {}; ' + advice, where, field, names)
 
 
 def names_in(record: object, prefix: str = "") -> Iterator[str]:

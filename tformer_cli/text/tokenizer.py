@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 from unicodedata import category, combining, is_normalized, normalize
 
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, Setting, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
@@ -224,10 +224,9 @@ class Tokenizer(ABC):
         """The tokenizer for other languages than those it is set to; None keeps one."""
         if source is None and target is None:
             return self
-        option = "--target-language" if source is None else "--source-language"
-        raise UsageError(
-            f"{option}: this model translates between two languages and has no language tokens; "
-            "omit it"
+        raise UsageError.of(
+            "{}: this model translates between two languages and has no language tokens; omit it",
+            Setting("target_language" if source is None else "source_language"),
         )
 
     @abstractmethod

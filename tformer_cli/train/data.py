@@ -42,9 +42,12 @@ def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) 
             path = Path(data.directory) / Path(name).expanduser()
             if not path.exists():
                 origin = f". {data.origin}" if data.origin else ""
-                raise DataError(
-                    f"{key}: no such file {path}; set data.directory (--set "
-                    f"data.directory=DIR) to the folder that holds it{origin}"
+                raise DataError.of(
+                    "{}: no such file {}; set data.directory ({changes} "
+                    "data.directory=DIR) to the folder that holds it{}",
+                    key,
+                    path,
+                    origin,
                 )
             if not path.is_dir() or name != corpus.images:
                 corpus_file(name, data.directory)
@@ -99,10 +102,11 @@ def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = read_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
         if not tokenizer.is_joint:
-            raise RecipeError(
-                f"tokenizer.path: {recipe.tokenizer.path} has two vocabularies, which only a "
-                "model that starts from another may have (train --from MODEL); name a tokenizer "
-                "with one vocabulary, or train one: tformer tokenize train"
+            raise RecipeError.of(
+                "tokenizer.path: {} has two vocabularies, which only a "
+                "model that starts from another may have (train {start} MODEL); name a tokenizer "
+                "with one vocabulary, or train one: tformer tokenize train",
+                recipe.tokenizer.path,
             )
         if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
             raise RecipeError(

@@ -33,6 +33,7 @@ from tformer_cli.errors import (
     ArtifactError,
     DataError,
     RecipeError,
+    Setting,
     TformerError,
     UsageError,
 )
@@ -177,7 +178,9 @@ def train(
     launch = read_launch()
     with one_error_per_node():
         check_start(recipe)
-        check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], named_inputs(recipe))
+        check_outputs(
+            [Output(name=Setting("run"), path=run, writes=Writes.RUN)], named_inputs(recipe)
+        )
         place = training_device(device, launch)
     with (
         _together(launch, place, recipe) as processes,
@@ -601,7 +604,8 @@ def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> N
             "use the same recipe and options on every machine"
         )
     if first["fresh"] != fresh:
-        raise UsageError(
-            f"--fresh: process {processes.rank} and the first one disagree; start all "
-            "processes with the same options"
+        raise UsageError.of(
+            "{fresh}: process {} and the first one disagree; start all "
+            "processes with the same options",
+            processes.rank,
         )

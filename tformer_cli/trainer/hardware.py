@@ -19,11 +19,11 @@ def training_device(name: str, launch: Launch) -> torch.device:
         if launch.world_size > 1 and device.type == "cuda":
             device = _own_gpu(name, launch)
     except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
+        raise UsageError.of("{device}: {}", error) from None
     try:
         check_threads()
     except ValueError as error:
-        raise UsageError(f"--threads: {error}") from None
+        raise UsageError.of("{threads}: {}", error) from None
     return device
 
 

@@ -234,7 +234,7 @@ def test_what_cannot_be_decided(tmp_path, fields, status, words):
 
 def test_an_error_of_a_decision_has_a_status_and_the_names_of_fields(tmp_path):
     inspector = Inspector()
-    inspector.says = {"event": "error", "message": '--target: "x" is not in "y"'}
+    inspector.says = {"event": "error", "message": 'target: "x" is not in "y"'}
     answer = decide(inspector, tmp_path)
     assert (answer.status, answer.json) == (400, {"error": 'target: "x" is not in "y"'})
     answer = Client().post("/api/decision", json_=ASKED)

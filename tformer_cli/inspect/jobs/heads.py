@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from tformer_cli.artifacts.config_file import ONE_MODEL, TASKS, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, Setting, UsageError
 from tformer_cli.heads.names import (
     CaptureMode,
     HeadId,
@@ -59,10 +59,6 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier
 
 CLASS = "[class]"  # Label of the class token of an image
-LIVE_TARGETS = (
-    "--mode live: shows the search, but a given target was not searched for; omit the target "
-    "or --mode live"
-)
 
 
 def inspect_heads(
@@ -119,10 +115,12 @@ class HeadInspector:
         is_plain = mode == "forced" and self._weighting is ALPHA
         self._by_kernels = by_kernels and is_plain and task_kind(self._config) == "translate"
         if self._is_of_texts or self._config.is_encoder_only:
-            for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
+            for setting, is_given in (("mode live", mode == "live"), ("rank", rank > 1)):
                 if is_given:
                     model = ONE_MODEL[task_kind(self._config)]
-                    raise UsageError(f"{option}: only for translation models, not {model}; omit it")
+                    raise UsageError.of(
+                        "{}: only for translation models, not {}; omit it", Setting(setting), model
+                    )
         self._predictor = kind_of(self._config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
@@ -160,7 +158,10 @@ class HeadInspector:
         Without targets a line that is translated sentence by sentence comes as its sentences.
         """
         if targets is not None and self._recorder is not None:
-            raise UsageError(LIVE_TARGETS)
+            raise UsageError.of(
+                "{mode live}: shows the search, but a given target was not searched for; omit the "
+                "target or {mode live}"
+            )
         check_targets(self._config, targets)
         lines = given_lines(lines)
         if targets is None:
@@ -224,9 +225,12 @@ class HeadInspector:
         translation = self._translator.translate([line], index, [constraints])[0]
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
-            raise DataError(
-                f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
-                f"is {self._rank}; choose a lower one, or a larger --beam-size"
+            raise DataError.of(
+                "{rank}: line {} has only {}, but rank is {}; choose a lower one, or a larger "
+                "{beam_size}",
+                index + 1,
+                count_of(n_found, "translation"),
+                self._rank,
             )
         hypothesis = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, hypothesis.token_ids

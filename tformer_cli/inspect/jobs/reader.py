@@ -76,7 +76,7 @@ takes 50 MiB more from the second buffer on."""
 
 def check_targets(config: ModelConfig, targets: object) -> None:
     if targets is not None and (config.is_decoder_only or config.is_encoder_only):
-        raise UsageError(f"--target: {ONE_MODEL[task_kind(config)]} reads one text; omit it")
+        raise UsageError.of("{targets}: {} reads one text; omit it", ONE_MODEL[task_kind(config)])
 
 
 def is_written(pair: IdPair, config: ModelConfig) -> bool:

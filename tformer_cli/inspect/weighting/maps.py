@@ -353,10 +353,11 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
     if weighting == "alpha":
         return maps
     if weighting in {"rollout", "alti"} and not can_roll_out(model):
-        raise UsageError(
-            f"{weighting}: a recurrent unit replaces the decoder's self-attention, and what "
-            "it passes from token to token is not measured; choose --weights alpha or norm of "
-            "inspect-heads"
+        raise UsageError.of(
+            "{}: a recurrent unit replaces the decoder's self-attention, and what "
+            "it passes from token to token is not measured; choose {weights} alpha or norm of "
+            "inspect-heads",
+            weighting,
         )
     if weighting == "rollout":
         return rollout_maps(maps)

@@ -93,9 +93,9 @@ def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
         raise ValueError(f'pooling: must be {name_choices(POOLINGS)}, but is "{pooling}"')
     row = POOLINGS[pooling or config.pooling]
     if pooling and row.is_joined and not config.reads_images:
-        raise UsageError(f"--pooling: {pooling} is only for image models; use mean or first")
+        raise UsageError.of("{pooling}: {} is only for image models; use mean or first", pooling)
     if pooling and row.has_first and config.reads_images and not config.class_token:
-        raise UsageError(f"--pooling: MODEL has no class token for {pooling}; use mean")
+        raise UsageError.of("{pooling}: MODEL has no class token for {}; use mean", pooling)
     return pooling or config.pooling
 
 

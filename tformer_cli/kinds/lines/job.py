@@ -130,9 +130,7 @@ class ResultCounts:
 class DamagedImage(DataError):  # noqa: N818 - of the image, not of a program
     """An image cannot be read; those before it in its buffer can."""
 
-    def __init__(self, message: str, n_before: int) -> None:
-        super().__init__(message)
-        self.n_before = n_before
+    n_before = 0
 
 
 def usual_buffer(directory: ModelDirectory) -> int:
@@ -212,7 +210,9 @@ def source_ids(
             ids.append(side.encode(text))
         except DataError as error:
             if damaged == "error":
-                raise DamagedImage(f"line {first_index + place + 1}: {error}", place) from None
+                image = DamagedImage.of("line {}: {}", first_index + place + 1, error)
+                image.n_before = place
+                raise image from None
             ids.append([])
             problems[place] = str(error)
     return ids, problems
@@ -223,13 +223,16 @@ def fitting(
 ) -> list[Sequence[int]]:
     """Cuts texts off where a model takes no more."""
     if too_long not in get_args(TooLong):  # Python programs may give any word
-        raise UsageError(f"--too-long: must be truncate or error; found {too_long!r}")
+        raise UsageError.of("{too_long}: must be truncate or error; found {!r}", too_long)
     longest = directory.config.longest_source
     for number, tokens in enumerate(ids, first_index + 1) if too_long == "error" else ():
         if len(tokens) > longest:
-            raise DataError(
-                f"line {number}: has {len(tokens)} tokens, but the model takes {longest}; shorten "
-                "it, or --too-long truncate"
+            raise DataError.of(
+                "line {}: has {} tokens, but the model takes {}; shorten it, or "
+                "{too_long truncate}",
+                number,
+                len(tokens),
+                longest,
             )
     return [tokens[:longest] for tokens in ids]
 

@@ -63,8 +63,8 @@ def read_xliff(data: bytes, settings: ReadSettings) -> Document:
 def read_tmx(data: bytes, settings: ReadSettings) -> Document:
     source, root = _root(data, settings, "tmx")
     if not settings.target_language:
-        raise DataError(
-            f"{settings.name}: a .tmx file needs a target language; name it: --target-language de"
+        raise DataError.of(
+            "{}: a .tmx file needs a target language; name it: {target_language} de", settings.name
         )
     headers = [child for child in root.children if child.name == "header"]
     declared = source.attribute(headers[0], "srclang") if headers else None

@@ -60,10 +60,11 @@ def read_lines(data: bytes, settings: ReadSettings) -> Document:
         with suppress(DataError):  # the message below is more useful
             for line in lines[:_LOOKED_AT]:
                 reader.read(*line.span())
-        advice = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
-        raise UsageError(
-            f"{settings.name}: is a table, not lines of text; {advice}{settings.option('key')} "
-            f"NAME for each field to translate: {list_names(reader.fields)}"
+        raise UsageError.of(
+            "{}: is a table, not lines of text; {add --input-format jsonl, or }{key} NAME for each "
+            "field to translate: {}",
+            settings.name,
+            list_names(reader.fields),
         )
     for line in lines:
         reader.read(*line.span())
@@ -166,9 +167,8 @@ class _Reader:
                 names = list(self.fields)
                 near = get_close_matches(key, names, n=1)
                 advice = f"did you mean {near[0]}?" if near else f"it has {list_names(names)}"
-                raise UsageError(
-                    f"{self._settings.option('key')}: {self._settings.name} has nothing at {key}; "
-                    f"{advice}"
+                raise UsageError.of(
+                    "{key}: {} has nothing at {}; {}", self._settings.name, key, advice
                 )
 
 

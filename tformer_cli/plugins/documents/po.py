@@ -135,9 +135,10 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     name = charset[1].decode() if charset else "utf-8"
     is_declared = charset is not None and name != "CHARSET"
     if settings.encoding and is_declared and not is_same_encoding(name, settings.encoding):
-        raise DataError(
-            f"{settings.name}: declares the encoding {name[:20]}; remove --encoding, or change the "
-            "header"
+        raise DataError.of(
+            "{}: declares the encoding {}; remove {encoding}, or change the header",
+            settings.name,
+            name[:20],
         )
     if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii", "usascii"):
         text, encoding = decode_file(data, settings)

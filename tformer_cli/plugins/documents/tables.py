@@ -52,20 +52,16 @@ def list_names(names: Iterable[str]) -> str:
 def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     """Returns the indices of the requested columns, given by name or by number from 1."""
     names = [in_one_line(name) for name in names]
-    option = settings.option("column")
     columns = list_names(names) if settings.has_header else f"a number from 1 to {len(names)}"
     if not settings.columns:
-        raise UsageError(
-            f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
-            f"to translate: {columns}"
-        )
+        raise no_columns(settings, columns)
     chosen: list[int] = []
     for name in map(in_one_line, settings.columns):
         if settings.has_header and names.count(name) > 1:
             places = " and ".join(str(n) for n, header in enumerate(names, 1) if header == name)
-            raise UsageError(
-                f"{option}: {settings.name} has {name} in columns {places}; choose one by its "
-                "number"
+            raise UsageError.of(
+                "{column}: {} has {} in columns {}; choose one by its number",
+                *(settings.name, name, places),
             )
         if settings.has_header and name in names:
             chosen.append(names.index(name))
@@ -76,15 +72,21 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     return sorted(set(chosen))
 
 
+def no_columns(settings: ReadSettings, columns: str) -> UsageError:
+    """Returns the error for a table whose columns are not chosen."""
+    return UsageError.of(
+        "{}: is a table, not lines of text; add {column} NAME for each column to translate: {}",
+        *(settings.name, columns),
+    )
+
+
 def missing_column(
     name: str, names: Sequence[str], columns: str, settings: ReadSettings
 ) -> UsageError:
     """Returns the error for a column that a table lacks."""
     near = get_close_matches(name, names, n=1) if settings.has_header else []
     advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns or 'none'}"
-    return UsageError(
-        f"{settings.option('column')}: {settings.name} has no column {name}; {advice}"
-    )
+    return UsageError.of("{column}: {} has no column {}; {}", settings.name, name, advice)
 
 
 def read_csv(data: bytes, settings: ReadSettings) -> Document:

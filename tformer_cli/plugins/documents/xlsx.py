@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tformer_cli.errors import UsageError
 from tformer_cli.plugins.documents.archives import Archive, ArchiveDocument
 from tformer_cli.plugins.documents.office import Dialect, RunReader
-from tformer_cli.plugins.documents.tables import list_names, missing_column
+from tformer_cli.plugins.documents.tables import list_names, missing_column, no_columns
 from tformer_cli.plugins.documents.xml_text import (
     Element,
     Piece,
@@ -124,9 +124,9 @@ class Sheet:
             columns = [cell.column for cell in row if in_one_line(cell.text) == name]
             if len(columns) > 1:
                 places = " and ".join(map(letters, columns))
-                raise UsageError(
-                    f"{settings.option('column')}: {settings.name} has {name} in columns "
-                    f"{places} of {self.name}; choose one by its letter"
+                raise UsageError.of(
+                    "{column}: {} has {} in columns {} of {}; choose one by its letter",
+                    *(settings.name, name, places, self.name),
                 )
             if columns:
                 return row[0].row, columns[0]
@@ -403,7 +403,6 @@ class _XlsxDocument(ArchiveDocument):
 
 def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
     """Selects the cells of the requested columns, in all sheets that have them."""
-    option = settings.option("column")
     shown = {sheet.name: list_names(cell.text for cell in sheet.header) for sheet in sheets}
     names = next(iter(shown.values()), "")
     if len(sheets) > 1:
@@ -411,10 +410,7 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
     if not settings.has_header:
         names = "their letters"
     if not settings.columns:
-        raise UsageError(
-            f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
-            f"to translate: {names}"
-        )
+        raise no_columns(settings, names)
     for column_name in map(in_one_line, settings.columns):
         of_sheet, _, column = column_name.rpartition("!")
         named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quote_name(sheet.name))]

@@ -175,9 +175,11 @@ def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
     if maps.weights != weights_hash(model) or widths != {model.config.d_model}:
         if not tuned:  # how well it reads is not known of these weights
             return UNTUNED
-        raise ArtifactError(
-            f"{path / LENS}: its maps were fitted to other weights; run `tformer inspect-layers "
-            f"{path} --tune FILE` again, or add --untuned, as with --adapter"
+        raise ArtifactError.of(
+            "{}: its maps were fitted to other weights; run `tformer inspect-layers "
+            "{} --tune FILE` again, or add {untuned}, as with {adapter}",
+            path / LENS,
+            path,
         )
     way = "tuned" if tuned else "untuned"
     agreement = {name: shares[way] for name, shares in maps.agreement.items()}

@@ -203,7 +203,8 @@ def error_reply(error: Exception) -> dict[str, Any]:
     """Turns an error into a reply."""
     kind = type(error).__name__
     is_known = isinstance(error, TformerError)
-    return {"error": kind, "is_known": is_known, "message": str(error).partition("\n")[0]}
+    message = error.in_arguments if isinstance(error, TformerError) else str(error)
+    return {"error": kind, "is_known": is_known, "message": message.partition("\n")[0]}
 
 
 if __name__ == "__main__":

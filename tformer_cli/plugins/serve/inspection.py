@@ -483,7 +483,7 @@ def _guard_events(
         sys.stderr.write(f"error: serve: {error}\n")
         yield {"event": "error", "message": "the model cannot be inspected; see the service's log"}
     except TformerError as error:
-        yield {"event": "error", "message": str(error)}
+        yield {"event": "error", "message": error.in_arguments}
     except Exception:  # noqa: BLE001 - any model, any text
         traceback.print_exc()
         yield {"event": "error", "message": "the inspection failed; see the service's log"}

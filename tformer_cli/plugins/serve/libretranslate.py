@@ -166,7 +166,6 @@ async def translate_file(site: Site, request: Request) -> Response:
         keys=tuple(fields.text("key").split("\n")) if fields.get("key") else (),
         columns=tuple(fields.text("column").split("\n")) if fields.get("column") else (),
         has_header=not fields.flag("no_header"),
-        option_prefix="",
     )
     deadline = site.deadline(fields)
     # Drop other references to the bytes, so that the reader can free them

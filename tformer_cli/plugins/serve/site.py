@@ -1,7 +1,6 @@
 """A running service as its handlers see it, and the type of its routes."""
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -221,9 +220,7 @@ def refusal(error: Exception) -> Refused:
     if isinstance(error, TooLargeError):
         return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
-        # Written for the command line: turn options into fields
-        words = _OPTION.sub(lambda match: match[1].replace("-", "_"), str(error))
-        return Refused(400, words)
+        return Refused(400, error.in_arguments)
     if isinstance(error, UnusableModel):
         if not error.is_known:
             report(error)
@@ -255,7 +252,6 @@ def report(error: BaseException) -> None:
     sys.stderr.flush()
 
 
-_OPTION = re.compile(r"--([a-z][a-z-]+)")
 LONGEST_REPORT = 500
 NO_KEY = "Please contact the server operator to get an API key"
 Handler = Callable[[Site, Request], Awaitable[Response]]

@@ -80,8 +80,8 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
 
 def _picture(path: Path, name: str) -> Pixels:
     if path.is_dir():
-        raise DataError(
-            f"{short_name(name)}: is a folder; name the pictures in it (--images takes all)"
+        raise DataError.of(
+            "{}: is a folder; name the pictures in it{ (--images takes all)}", short_name(name)
         )
     try:
         content = read_regular(path, MOST_BYTES)

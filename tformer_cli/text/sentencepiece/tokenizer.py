@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal
 
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, Setting, UsageError
 from tformer_cli.structure import structure
 from tformer_cli.text.sentencepiece.spm_file import SPACE, SpmFile
 from tformer_cli.text.tokenizer import (
@@ -90,14 +90,17 @@ class Languages:
             ("target", target, self.has_target),
         ):
             if code is not None and not can:
-                raise UsageError(
-                    f"--{side}-language: this model has no tokens for the language of its "
-                    f"{side}; omit it"
+                raise UsageError.of(
+                    "{}: this model has no tokens for the language of its {}; omit it",
+                    Setting(f"{side}_language"),
+                    side,
                 )
             if code is not None and code not in self.codes:
-                raise UsageError(
-                    f'--{side}-language: this model does not know "{code}"; '
-                    f"{self._suggest_codes(code)}"
+                raise UsageError.of(
+                    '{}: this model does not know "{}"; {}',
+                    Setting(f"{side}_language"),
+                    code,
+                    self._suggest_codes(code),
                 )
         return replace(self, source=source or self.source, target=target or self.target)
 
@@ -107,9 +110,11 @@ class Languages:
             ("target", self.target, self.before_target),
         ):
             if is_needed and code is None:
-                raise UsageError(
-                    f"--{side}-language: this model knows {len(self.codes)} languages, but none "
-                    f"is chosen; {self._suggest_codes('')}"
+                raise UsageError.of(
+                    "{}: this model knows {} languages, but none is chosen; {}",
+                    Setting(f"{side}_language"),
+                    len(self.codes),
+                    self._suggest_codes(""),
                 )
 
     def _suggest_codes(self, code: str) -> str:

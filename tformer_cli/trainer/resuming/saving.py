@@ -122,9 +122,10 @@ class RunSaver:
                 note = f"{skipped} ({_problem(damaged[0])})" if damaged else ""
                 return state, note
         if damaged:
-            raise ArtifactError(
-                f"{self.checkpoints.directory}: no checkpoint is intact "
-                f"({_problem(damaged[0])}); start over with --fresh"
+            raise ArtifactError.of(
+                "{}: no checkpoint is intact ({}); start over with {fresh}",
+                self.checkpoints.directory,
+                _problem(damaged[0]),
             )
         return fresh, ""
 
@@ -208,9 +209,10 @@ def check_data(state: TrainingState, fingerprints: Sequence[str], names: Sequenc
         return
     pairs = zip(names, state.fingerprints, fingerprints, strict=False)
     changed = [name for name, old, new in pairs if old != new]
-    raise DataError(
-        f"{'; '.join(changed) or names[0]}: the data have changed since the run began; "
-        "restore the old data, or start over with --fresh"
+    raise DataError.of(
+        "{}: the data have changed since the run began; "
+        "restore the old data, or start over with {fresh}",
+        "; ".join(changed) or names[0],
     )
 
 

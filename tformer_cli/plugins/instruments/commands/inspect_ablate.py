@@ -205,7 +205,7 @@ def _measure_heads(
 
     layout = head_layout(inspected_model(opened.directory))
     # Before the work begins: a wrong selection is an error
-    removed = select_heads(pruned.prune, layout, option="--prune") if pruned.prune else []
+    removed = select_heads(pruned.prune, layout, setting="prune") if pruned.prune else []
     with _staged_progress(quiet=quiet) as observe:
         ablation = inspect_ablate(opened, sources, references, settings=settings, observe=observe)
         if pruned.keep is not None:

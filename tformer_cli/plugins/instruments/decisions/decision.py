@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, Setting, UsageError
 from tformer_cli.heads.names import Inspected
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.plugins.instruments.views.logits import LogitsRecord, PositionLogits
@@ -109,8 +109,8 @@ def parting(first: LogitsRecord, second: LogitsRecord) -> Chosen:
         ids = chosen_at(first, number), chosen_at(second, other)
         if ids[0] != ids[1]:
             return Chosen(number=number, ids=ids)
-    raise DecidedAlike(
-        "SENTENCE, OTHER: the model decides alike for both; name two words with --target and --foil"
+    raise DecidedAlike.of(
+        "SENTENCE, OTHER: the model decides alike for both; name two words with {target} and {foil}"
     )
 
 
@@ -148,24 +148,26 @@ class Words:
             number = self._word(target)
         chosen = chosen_at(self._record, number)
         if target is not None and names_label:
-            chosen = self._label(target, "--target")
-        second = None if foil is None else (self._label(foil, "--foil"),)
+            chosen = self._label(target, "target")
+        second = None if foil is None else (self._label(foil, "foil"),)
         return self._first_difference(number, (chosen,), second)
 
-    def _label(self, name: str, option: str) -> int:
+    def _label(self, name: str, setting: str) -> int:
         if name in self._labels:
             return self._labels.index(name)
         most = 10
         more = f" and {len(self._labels) - most} more" if len(self._labels) > most else ""
         known = ", ".join(self._labels[:most])
-        raise UsageError(f'{option}: "{name}" is not a label; the labels are {known}{more}')
+        raise UsageError.of(
+            '{}: "{}" is not a label; the labels are {}{}', Setting(setting), name, known, more
+        )
 
     def _word(self, name: str) -> int:
         """Finds the place of a word of a text each of whose words has a label."""
         words = self._sentence.source.split()
         if name in words:
             return words.index(name)
-        raise UsageError(f'--target: "{name}" is not a word of the text; name one of its words')
+        raise UsageError.of('{target}: "{}" is not a word of the text; name one of its words', name)
 
     def _of_written(self, target: str, foil: str | None) -> Chosen:
         """Finds the place in a translation where one of the words is written."""
@@ -178,9 +180,10 @@ class Words:
             if word == target or rival is None:
                 return self._first_difference(span[0], written, rival)
             return self._first_difference(span[0], rival, written)
-        raise UsageError(
-            f'--target: "{target}" is not in "{self._sentence.target}"; name a word or a piece of '
-            "it, or a --foil that is"
+        raise UsageError.of(
+            '{target}: "{}" is not in "{}"; name a word or a piece of it, or a {foil} that is',
+            target,
+            self._sentence.target,
         )
 
     def _span(self, word: str) -> tuple[int, int] | None:
@@ -220,19 +223,19 @@ class Words:
             rival = rival_of(self._record.positions[number], first[0])
             return Chosen(number=number, ids=(first[0], rival))
         if first == second:
-            raise UsageError(
-                "--foil: the model decides for it; name another word, or make it --target and "
+            raise UsageError.of(
+                "{foil}: the model decides for it; name another word, or make it {target} and "
                 "name another foil"
             )
         pairs = enumerate(zip(first, second, strict=False))
         n_shared = next((n for n, (a, b) in pairs if a != b), None)
         if n_shared is None:
-            raise UsageError(
-                "--target, --foil: one word begins with all pieces of the other; name two words "
+            raise UsageError.of(
+                "{target}, {foil}: one word begins with all pieces of the other; name two words "
                 "that differ before one of them ends"
             )
         if n_shared and self._sentence.has_places:
-            raise UsageError("--foil: begins like the other word, but a gap holds one token")
+            raise UsageError.of("{foil}: begins like the other word, but a gap holds one token")
         ids = first[n_shared], second[n_shared]
         return Chosen(number=number, ids=ids, shared=first[:n_shared])
 

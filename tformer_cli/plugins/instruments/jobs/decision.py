@@ -134,9 +134,11 @@ class Decider:
                 position = 0 if sentence.is_labeled else record.positions[chosen.number].position
             most = longest_read(self.model.config)
             if len(prefix) > most:
-                raise DataError(
-                    f"--target, --foil: both words begin alike, and with that the text has "
-                    f"{len(prefix)} tokens, but the model reads {most}; give a shorter sentence"
+                raise DataError.of(
+                    "{target}, {foil}: both words begin alike, and with that the text has "
+                    "{} tokens, but the model reads {}; give a shorter sentence",
+                    len(prefix),
+                    most,
                 )
             decisions.append(decision_of(sentence, position, prefix, chosen.ids, device))
         return decisions

@@ -65,7 +65,7 @@ def inspect_report(
     for head, token in options.steps:
         walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
         if not any(walk.head == head for walk in walks):
-            find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
+            find_token(token, sentences[0].heads.row_labels(head.kind), "step")
     shown = [sentence.heads for sentence in sentences]
     # as many positions as the longest sentence has, within what can be shown
     longest = max(max(len(heads.source_pieces), len(heads.target_pieces)) for heads in shown)
@@ -128,4 +128,4 @@ def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
     name, colon, token = text.partition(":")
     if not colon or not token:
         raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
-    return one_head(subject, name, "--step"), token
+    return one_head(subject, name, "step"), token

@@ -186,7 +186,7 @@ class DecisionOptions:
                 "are decided differently"
             )
         if "patch" in self.method and n_sentences == 1:
-            raise UsageError("--method patch: takes values of another sentence; give OTHER")
+            raise UsageError.of("{method patch}: takes values of another sentence; give OTHER")
 
 
 @dataclass(frozen=True, kw_only=True)

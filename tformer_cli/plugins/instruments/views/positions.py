@@ -314,8 +314,8 @@ class PositionsView(ModelView[PositionsRecord]):
     def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
         limit = subject.model.config.n_positions
         if options.positions is not None and options.positions > limit:
-            raise UsageError(
-                f"--positions: the model has {limit}, but {options.positions} were asked for"
+            raise UsageError.of(
+                "{positions}: the model has {}, but {} were asked for", limit, options.positions
             )
         n_positions = options.positions or min(N_POSITIONS, limit)
         return read_positions(subject.model, subject.summary, n_positions)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.errors import DataError, Setting, TformerError, UsageError
 from tformer_cli.heads.names import KIND_NAMES
 from tformer_cli.inspect.data import pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ReportOptions, SentenceView, describe
@@ -265,15 +265,15 @@ def _walk_head(
     return record
 
 
-def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
+def one_head(subject: view.Subject, name: str, setting: str = "head") -> HeadId:
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
 
-    selected = select_heads([name], head_layout(subject.model), option=option)
+    selected = select_heads([name], head_layout(subject.model), setting=setting)
     if len(selected) > 1:
-        raise UsageError(
-            f'{option}: "{name}" names {len(selected)} heads, from {selected[0]} to '
-            f"{selected[-1]}; name one"
+        raise UsageError.of(
+            '{}: "{}" names {} heads, from {} to {}; name one',
+            *(Setting(setting), name, len(selected), selected[0], selected[-1]),
         )
     return selected[0]
 
@@ -281,11 +281,13 @@ def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId
 def _visible_key(wanted: str, subject: Subject) -> int:
     from tformer_cli.plugins.instruments.walkthrough.step import find_token
 
-    key = find_token(wanted, subject.keys, "--key")
+    key = find_token(wanted, subject.keys, "key")
     if key >= subject.n_visible:
-        raise UsageError(
-            f'--key: {subject.keys[key]} comes after "{subject.query}", which may not see it; name '
-            f"one of {', '.join(subject.keys[: subject.n_visible])}"
+        raise UsageError.of(
+            '{key}: {} comes after "{}", which may not see it; name one of {}',
+            subject.keys[key],
+            subject.query,
+            ", ".join(subject.keys[: subject.n_visible]),
         )
     return key
 
@@ -294,10 +296,14 @@ def check_steps(record: StepRecord, tolerance: float) -> None:
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:
-                raise TformerError(
-                    f"step {step.number}, {check.what}: differs by {check.difference:.2g} "
-                    f"from the model's own, more than --verify {tolerance:.2g}; the "
-                    "steps would not show what it computes"
+                raise TformerError.of(
+                    "step {}, {}: differs by {:.2g} "
+                    "from the model's own, more than {verify} {:.2g}; the "
+                    "steps would not show what it computes",
+                    step.number,
+                    check.what,
+                    check.difference,
+                    tolerance,
                 )
 
 

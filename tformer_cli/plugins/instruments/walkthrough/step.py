@@ -19,7 +19,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.wording import SPACE_LABEL, is_blank
 
@@ -178,7 +178,7 @@ _OCCURRENCE = re.compile(r"(.+)#([1-9]\d{0,5})", re.DOTALL)
 _POSITION = re.compile(r"-?\d{1,6}")
 
 
-def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> int:
+def find_token(wanted: str, pieces: Sequence[str], setting: str = "token") -> int:
     """Finds the position that ``it``, ``it#2`` (the second of them), ``6`` or ``-1`` names.
 
     A text names a piece, a word, or any run of pieces that spells it; whole words come before parts
@@ -192,7 +192,9 @@ def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> i
     if _POSITION.fullmatch(wanted) and -len(pieces) <= int(wanted) < len(pieces):
         return int(wanted) % len(pieces)
     listed = ", ".join(f"{place} {piece}" for place, piece in enumerate(pieces))
-    raise UsageError(f'{option}: "{wanted}" matches no token; the tokens are {listed}')
+    raise UsageError.of(
+        '{}: "{}" matches no token; the tokens are {}', Setting(setting), wanted, listed
+    )
 
 
 def _readings(wanted: str) -> list[tuple[str, int]]:
