@@ -263,7 +263,7 @@ def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
 def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visit, address):
     visited = visit(render_report(hostile_report), address)
     assert visited.console == []
-    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.first_head())
+    assert visited.text_of("head") == hostile_report.views["decision"].heads[0].id
 
 
 @pytest.mark.long
@@ -432,9 +432,14 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     strongest = record.heads[0]
     assert (page["head"], page["tab"]) == (strongest.id, "heads")
     assert page["row"] == str(strongest.row)
-    assert f"{strongest.id} " in page["other"]
-    back = record.d[1] + strongest.effects["back"]
-    assert f"{back:+.2f}".replace("-", "−") in page["other"]
+    # The other sentence's d is changed by values of the first
+    back = strongest.effects["back"]
+    before, after = (record.names[d <= 0] for d in (record.d[1], record.d[1] + back))
+    outcome = f"still writes {before}" if before == after else f"writes {after} instead of {before}"
+    changed = f"Give head {strongest.id} what it computed for the other sentence, and the model "
+    assert page["other"].startswith(f"{changed}{outcome}. ")
+    is_largest = all(abs(part.effects["back"]) <= abs(back) for part in record.heads)
+    assert ("No head has a larger effect." in page["other"]) == is_largest
     # The same number is another row there, of which the guide says what it is, and no cause
     assert page["otherRow"].startswith("When the model ")
     assert page["sentence"] == "0"

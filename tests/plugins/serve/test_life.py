@@ -106,7 +106,7 @@ def test_unknown_names_and_verbs_are_refused_before_anything_waits(zoo):
         ({"beam_size": 0}, "beam-size: must be 1 to"),
         ({"beam_size": "5"}, "beam-size: must be int"),
         ({"seed": "x"}, "seed: must be int"),
-        ({"target_language": "xx"}, "no tokens that name languages"),
+        ({"target_language": "xx"}, "has no language tokens"),
     ],
 )
 def test_impossible_settings_harm_nobody_else(zoo, settings, message):

@@ -12,7 +12,7 @@ addTab({
     // In a good model all effects may be noise, which should not look like a finding
     const largest = Math.max(...Object.values(effects).map(Math.abs), .01);
     panel.append(card("The loss without each head", make("p", { class: "says" },
-      `With all heads, the loss of ${hasPlaces() ? `what is ${placeVerb()}` : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` per ${unit}, over ${nTokens} ${unit}${nTokens === 1 ? "" : "s"}`}. Each number says how much `
+      `With all heads, the loss of ${hasPlaces() ? `the ${placedName()}s ${placeVerb()}` : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` per ${unit}, over ${nTokens} ${unit}${nTokens === 1 ? "" : "s"}`}. Each number says how much `
       + `the loss changes when only that head is switched off: orange, the head helps here; blue, it does harm. The strongest color is ${decimal(largest, 3)} nats. One sentence is weak evidence: `,
       make("code", {}, "tformer inspect-ablate"), " measures a whole text and gives p-values.")));
     const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)

@@ -52,7 +52,7 @@ function causeOf(found, part, n) {
   const verb = isEncoder() ? "decides for" : "writes", isTurned = d + effect > 0 !== d > 0;
   const outcome = isTurned ? [`, and the model ${verb} `, make("b", {}, after), " instead of ", make("b", {}, before), ". "] : [`, and the model still ${verb} `, make("b", {}, before), ". "];
   const seen = part.attends?.map(([piece, weight]) => `${clean(piece.replaceAll("▁", "") || piece)} (${Math.round(100 * weight)}%)`).join(", ");
-  const rank = found.heads.indexOf(part) + 1;
+  const rank = 1 + found.heads.filter(other => Math.abs(other.effects[name] ?? 0) > Math.abs(effect)).length;
   return [changed[0], head, changed[1], ...outcome,
     ...seen ? [`${part.row === found.decision.position && part.kind !== "enc" ? "Here" : `At ${clean(part.at.replaceAll("▁", "") || part.at)}`} it looks at ${seen}. `] : [],
     rank === 1 ? "No head has a larger effect." : `Its effect is number ${rank} of ${found.heads.length}.`];
@@ -133,7 +133,7 @@ function placeCards(found) {
     showTabs();
   })))];
   return [card("Layers and positions", ...choices, make("p", { class: "says" }, `Each cell shows how d changes when ${chosen === "zero" ? "this one position is set to zero" : "this one position gets its value from the other sentence"}: orange towards `, bidi(found.decision.a.piece), ", blue towards ",
-    bidi(found.decision.b.piece), `. The strongest color is ${decimal(largest, 2)}. Positions without a counterpart stay empty.`), make("div", { class: "row" }, ...maps.map(one => placeGrid(one, largest))))];
+    bidi(found.decision.b.piece), `. The strongest color is ${decimal(largest, 2)}.${chosen === "zero" ? "" : " Positions without a counterpart stay empty."}`), make("div", { class: "row" }, ...maps.map(one => placeGrid(one, largest))))];
 }
 
 function placeGrid({ name, rows, columns, values }, largest) {

@@ -8,12 +8,12 @@ addTab({
     const { positions } = viewOf(one, "logits");
     const labels = isLabeled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
-      "The chosen label, its probability, the model's certainty (entropy), and the most probable labels."), candidateTable(positions))
+      "The chosen label, its probability, the model's uncertainty (entropy), and the most probable labels."), candidateTable(positions))
       : card(hasPlaces() ? (givesTags() ? "The label of each word" : "Candidates for the gaps") : "The decoder's candidates", make("p", { class: "says" },
         `Each row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, its probability, `
-        + `the model's certainty (entropy), and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
+        + `the model's uncertainty (entropy), and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
     if (positions[0].lens) {
-      panel.append(card(`The logit lens: ${labels ? "the label by each layer" : `what each layer would have ${hasPlaces() ? placeVerb() : "written"}`}`, make("p", { class: "says" },
+      panel.append(card(`The logit lens: ${labels ? "the label at each layer" : `what each layer would have ${hasPlaces() ? placeVerb() : "written"}`}`, make("p", { class: "says" },
         labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last layer's. Framed: the layer already chooses the final label."
           : `Each ${hasPlaces() ? "" : "decoder "}layer's hidden state goes through the final norm and the output projection, as if it were the last layer's. `
             + `Framed: the layer already chooses the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}` : "token that is written"}.`), lensTable(positions)));
@@ -40,7 +40,7 @@ function lensTable(positions) {
   const lines = positions.map((position, i) => positionRow(i, bidi(position.piece),
     ...position.lens.map(({ top, rank }) => candidate(top, rank === 1)),
     make("td", {}, position.first_layer === null ? "–" : `layer ${position.first_layer}`)));
-  return wideTable(names, lines, isLabeled() ? "The label by each layer" : "What each layer would have written");
+  return wideTable(names, lines, isLabeled() ? "The label at each layer" : "What each layer would have written");
 }
 
 function wideTable(names, lines, caption) {

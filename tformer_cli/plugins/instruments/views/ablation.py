@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.ablation/2"
 LOSS = (
-    "loss without it",
+    "rise in loss",
     "Rise of the loss of a target token, in nats, when only this head is switched off",
 )
 """Effect of switching a head off: its plain name and its meaning."""

@@ -108,7 +108,7 @@ def _begins(embedding: EmbeddingTrace) -> str:
     what = {
         "token": "the token's embedding",
         "patch": "W times the pixels p of the patch",
-        "class token": "the class token c, which is learned",
+        "class token": "the learned class token c",
     }[embedding.of]
     where = "; its position comes later." if embedding.position is None else " and its position."
     return f"The first layer begins with {what}{where}"
