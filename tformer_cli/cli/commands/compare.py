@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
 from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
@@ -32,6 +32,9 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
 from tformer_cli.text.lines import LineCounts
+
+if TYPE_CHECKING:
+    from tformer_cli.show.document import Document
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
@@ -94,8 +97,6 @@ def compare(
         _check_labels(texts, manifest, settings)
     test_sets = _test_sets(texts, manifest)
     _check_files(test_sets, manifest, settings.train_text, output)
-    from tformer_cli.evaluate import compare as workflow
-
     files = [path for test_set in test_sets.values() for path in test_set.paths]
     prompt_at_terminal(files=files, quiet=quiet)
     read = LineCounts()
@@ -106,27 +107,40 @@ def compare(
         "threads": threads,
         "before_torch": torch_preparation(threads),
     }
-    if settings.labels:
-        (files_of_labels,) = test_sets.values()
-        labels = workflow.compare_classifiers(files_of_labels, settings, **how)
-        record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
-        document = labels.document()
-    else:
-        from tformer_cli.evaluate.comparison.report import comparison_document
-
-        comparisons = workflow.compare(test_sets, settings, **how)
-        test = workflow.test_settings(settings)
-        record = {
-            "schema": SCHEMA,
-            "test": test.name,
-            "samples": test.n_samples,
-            "seed": test.seed,
-            "test_sets": [asdict(comparison) for comparison in comparisons],
-        }
-        document = comparison_document(comparisons)
+    record, document = (_compare_labels if settings.labels else _compare)(test_sets, settings, how)
     warn_of_bytes(read)
     with results(output) as stream:
         write_result(stream, output, chosen, lambda: record, lambda: document)
+
+
+def _compare(
+    test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
+) -> tuple[dict[str, Any], "Document"]:
+    from tformer_cli.evaluate import compare as workflow
+    from tformer_cli.evaluate.comparison.report import comparison_document
+
+    comparisons, test = (
+        workflow.compare(test_sets, settings, **how),
+        workflow.test_settings(settings),
+    )
+    record = {
+        "schema": SCHEMA,
+        "test": test.name,
+        "samples": test.n_samples,
+        "seed": test.seed,
+        "test_sets": [asdict(comparison) for comparison in comparisons],
+    }
+    return record, comparison_document(comparisons)
+
+
+def _compare_labels(
+    test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
+) -> tuple[dict[str, Any], "Document"]:
+    from tformer_cli.evaluate.compare import compare_classifiers
+
+    (files,) = test_sets.values()
+    comparison = compare_classifiers(files, settings, **how)
+    return {"schema": SCHEMA_OF_LABELS, **comparison.record()}, comparison.document()
 
 
 def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetFiles]:

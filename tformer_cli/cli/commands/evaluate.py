@@ -104,12 +104,7 @@ def evaluate(
         return
     _check_inputs(model, texts, pictures)
     if model is not None and _kind(model).measured_by == "labels":
-        values = {
-            "lowercase": scores.lowercase or None,
-            "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
-            "confidence": scores.confidence or None,
-        }
-        kind = TASKS[read_config(model).task].singular
+        kind, values = TASKS[read_config(model).task].singular, scores.for_translations()
         _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return

@@ -91,6 +91,14 @@ class ScoreOptions:
     lowercase: Annotated[bool, SCORING["lowercase"]] = False
     tokenize: Annotated[Tokenization, SCORING["tokenize"]] = "13a"
 
+    def for_translations(self) -> dict[str, object]:
+        """The settings that only scores of translations have; None: as it is by default."""
+        return {
+            "lowercase": self.lowercase or None,
+            "tokenize": None if self.tokenize == "13a" else self.tokenize,
+            "confidence": self.confidence or None,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextScoringOptions:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from tformer_cli.cli.encoder_job import ImageOptions
 from tformer_cli.cli.inspect.inspect_view import (
@@ -34,6 +34,10 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
 from tformer_cli.plugins.instruments.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
 from tformer_cli.text.lines import LineCounts, check_file
+
+if TYPE_CHECKING:
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.plugins.instruments.views.ablation import Ablation
 
 PRUNING = "Pruning"  # The panel of options that write a smaller model
 
@@ -148,14 +152,12 @@ def inspect_ablate(
     pruned.check()
     chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
-    if changes is not None and (
-        texts.files
-        or pictures.images is not None
-        or pruned.write_pruned is not None
-        or measured != AblationSettings(heads=measured.heads)
-    ):
-        raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
-
+    if changes is not None:
+        given = texts.files, pictures.images, pruned.write_pruned
+        if any(given) or measured != AblationSettings(heads=measured.heads):
+            raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
+        _show_changes(model, changes, measured, opening, chosen, output, quiet=quiet)
+        return
     # Now: the directory is written only after all heads are measured
     if pruned.write_pruned is not None:
         check_free(pruned.write_pruned, "--write-pruned")
@@ -164,30 +166,9 @@ def inspect_ablate(
             check_file(file)
 
     from tformer_cli.artifacts.config_file import TRANSLATORS, task_kind
-    from tformer_cli.heads.names import head_layout
-    from tformer_cli.heads.selectors import select_heads
-    from tformer_cli.inspect.jobs.reader import inspected_model
-    from tformer_cli.plugins.instruments.jobs.ablate import (
-        MEASURED,
-        heads_to_remove,
-        translate_without,
-        write_pruned,
-    )
-    from tformer_cli.plugins.instruments.jobs.ablate import inspect_ablate as ablate
+    from tformer_cli.plugins.instruments.jobs.ablate import MEASURED
 
     counts = LineCounts()
-    if changes is not None:
-        opened = open_model(model, opening, quiet=quiet, tasks=TRANSLATORS)
-        (text,) = argument_lines([changes], counts)
-        emit_view(
-            CHANGES_VIEW,
-            [translate_without(opened, text, measured.heads)],
-            chosen,
-            output,
-            measured,
-        )
-        warn_of_bytes(counts)
-        return
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
     opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
@@ -198,11 +179,35 @@ def inspect_ablate(
             "model; omit it"
         )
     settings = replace(measured, seed=opening["seed"])
+    ablation = _measure_heads(opened, sources, references, settings, pruned, quiet=quiet)
+    emit_view(TEXT_VIEW, [ablation], chosen, output, settings)
+    warn_of_bytes(counts)
+
+
+def _measure_heads(
+    opened: "Opened",
+    sources: list[str],
+    references: list[list[str]],
+    settings: AblationSettings,
+    pruned: PruningOptions,
+    *,
+    quiet: bool,
+) -> "Ablation":
+    """Measures the loss without each head, and writes the smaller model that is asked for."""
+    from tformer_cli.heads.names import head_layout
+    from tformer_cli.heads.selectors import select_heads
+    from tformer_cli.inspect.jobs.reader import inspected_model
+    from tformer_cli.plugins.instruments.jobs.ablate import (
+        heads_to_remove,
+        inspect_ablate,
+        write_pruned,
+    )
+
     layout = head_layout(inspected_model(opened.directory))
     # Before the work begins: a wrong selection is an error
     removed = select_heads(pruned.prune, layout, option="--prune") if pruned.prune else []
     with _staged_progress(quiet=quiet) as observe:
-        ablation = ablate(opened, sources, references, settings=settings, observe=observe)
+        ablation = inspect_ablate(opened, sources, references, settings=settings, observe=observe)
         if pruned.keep is not None:
             removed = heads_to_remove(ablation, list(layout), pruned.keep)
         if (place := pruned.write_pruned) is not None:
@@ -210,7 +215,27 @@ def inspect_ablate(
                 opened, removed, place, sources, references, settings=settings, observe=observe
             )
             ablation = replace(ablation, pruning=pruning)
-    emit_view(TEXT_VIEW, [ablation], chosen, output, settings)
+    return ablation
+
+
+def _show_changes(
+    model: Path,
+    changes: str,
+    settings: AblationSettings,
+    opening: OpeningArguments,
+    chosen: str,
+    output: str,
+    *,
+    quiet: bool,
+) -> None:
+    from tformer_cli.artifacts.config_file import TRANSLATORS
+    from tformer_cli.plugins.instruments.jobs.ablate import translate_without
+
+    counts = LineCounts()
+    opened = open_model(model, opening, quiet=quiet, tasks=TRANSLATORS)
+    (text,) = argument_lines([changes], counts)
+    record = translate_without(opened, text, settings.heads)
+    emit_view(CHANGES_VIEW, [record], chosen, output, settings)
     warn_of_bytes(counts)
 
 
