@@ -83,7 +83,7 @@ def compare(
     order = _order_systems(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
-    answers = _answers("translating", translate_lines, tell, opening)
+    answers = _answers("translating", translate_texts, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
     tell(_progress_line(order))
     on_gpu = str(opening.get("device", "")).startswith("cuda")
@@ -105,7 +105,7 @@ def compare_classifiers(
     for path in map(Path, files.systems.values()):
         if path.is_dir():  # all, before any has labeled for minutes
             check_model(resolve_model(path, tell), LABELERS)
-    answers = _answers("labeling", label_lines, tell, opening)
+    answers = _answers("labeling", label_texts, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_progress_line(order))
     return compare_labelings(
@@ -176,13 +176,13 @@ def _answers(
     return answers
 
 
-def translate_lines(
+def translate_texts(
     model: Path | str, sources: Sequence[str], how: Mapping[str, Any]
 ) -> Iterator[str]:
     return (translation.text for translation in open_model(model, **how).translator.stream(sources))
 
 
-def label_lines(model: Path | str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+def label_texts(model: Path | str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
     return (row.label for row in classify_lines(open_model(model, "classify", **how), sources))
 
 

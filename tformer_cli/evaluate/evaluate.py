@@ -176,11 +176,10 @@ def evaluate_model(
     **options: Unpack[TranslatorOptions],
 ) -> Evaluation:
     """Translates the sources, scores the result and measures the loss of the first reference."""
-    from tformer_cli.metrics.scores import check_counts
+    from tformer_cli.metrics.scores import check_references
 
     _check_texts(references, sources=sources)
-    names = [("the source", len(sources))]
-    check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
+    check_references("the source", sources, references)
     opened = model if isinstance(model, Opened) else open_model(model, **options)
     counts = counts if counts is not None else ResultCounts()
     # As `translate` would: splitting, shortlists and searches are part of what is measured

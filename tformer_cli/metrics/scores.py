@@ -1,9 +1,10 @@
 """BLEU, chrF and TER through sacreBLEU, each with its signature, on raw text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
@@ -78,6 +79,20 @@ def ter(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score
     return _score(make_metric("ter"), "TER", hypotheses, references)
 
 
+def sentence_score(name: Literal["chrf", "bleu"]) -> Callable[[str, str], float]:
+    """Returns a function that scores the translation of a sentence by its reference."""
+    # Without effective order BLEU is 0 for most sentences: they share no 4-gram with their
+    # reference (Chen & Cherry 2014)
+    metric = CHRF() if name == "chrf" else BLEU(effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
+
+
+def check_references(name: str, lines: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Checks that references have as many lines as a text of that name."""
+    counts = ((f"reference {i}", len(texts)) for i, texts in enumerate(references, 1))
+    check_counts([(name, len(lines)), *counts])
+
+
 def check_counts(counts: Sequence[tuple[str, int]]) -> None:
     """Checks that texts which belong together have as many lines."""
     first_name, first = counts[0]
@@ -97,18 +112,17 @@ def _score(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> Score:
-    check_counts(
-        [
-            ("the hypotheses", len(hypotheses)),
-            *((f"reference {i}", len(texts)) for i, texts in enumerate(references, 1)),
-        ]
-    )
+    check_references("the hypotheses", hypotheses, references)
     streams = [list(texts) for texts in references]
     score = metric.corpus_score(list(hypotheses), streams)
-    has_no_grams = isinstance(score, BLEUScore) and not score.totals[-1]
     # the signature is complete only after a score: it has the number of references
     signature = str(metric.get_signature())
-    return Score(name, float(score.score), signature, NO_FOUR_GRAMS if has_no_grams else "")
+    return Score(name, float(score.score), signature, hint_of(score))
+
+
+def hint_of(score: object) -> str:
+    """Returns why a BLEU of 0 says nothing about a text; else ""."""
+    return NO_FOUR_GRAMS if isinstance(score, BLEUScore) and not score.totals[-1] else ""
 
 
 # For each tokenizer that needs them: tformer's extra, and the modules it installs.

@@ -9,7 +9,7 @@ Maxwell 2005), of `--paired-ar`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -29,7 +29,7 @@ from tformer_cli.metrics.resampling import (
     resample,
     resample_sums,
 )
-from tformer_cli.metrics.scores import NO_FOUR_GRAMS, make_metric
+from tformer_cli.metrics.scores import hint_of, make_metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,13 @@ class MeasuredMetric:
         # Private, because a `corpus_score` for every part, draw and sentence would compute edit
         # distances and n-grams a thousand times. Tests compare each use with the public functions.
         extract = metric._extract_corpus_statistics
-        self._measure = cache(lambda texts: np.asarray(extract(texts, self.references)))
+        self._measured: Callable[[tuple[str, ...]], NDArray[Any]] = cache(
+            lambda texts: np.asarray(extract(texts, self.references))
+        )
 
     def statistics(self, hypotheses: Sequence[str]) -> NDArray[Any]:
         """(N, K) numbers of each sentence, such as its n-grams, whose sums make the score."""
-        statistics: NDArray[Any] = self._measure(tuple(hypotheses))
-        return statistics
+        return self._measured(tuple(hypotheses))
 
     def measure(self, hypotheses: Sequence[str]) -> Score:
         """Computes sacreBLEU's score of a text, which has a name."""
@@ -183,12 +184,6 @@ class MeasuredMetric:
         """Computes the score of each sentence; of BLEU with its effective order."""
         rows = self.statistics(hypotheses)
         return [self._aggregate(self._of_sentence, row[None]) for row in rows]
-
-    def hint(self, hypotheses: Sequence[str]) -> str:
-        """Returns why a BLEU of 0 says nothing about a text; else ""."""
-        # a row ends with the number of the sentence's 4-grams
-        is_short = isinstance(self.metric, BLEU) and not self.statistics(hypotheses)[:, -1].any()
-        return NO_FOUR_GRAMS if is_short else ""
 
     @staticmethod
     def _aggregate(metric: Metric, rows: np.ndarray) -> float:
@@ -350,7 +345,7 @@ def paired_test(
                 signature=str(signature),
                 less_is_better=metric.less_is_better,
                 scores=tuple(_test_scores(metric, texts, settings)),
-                hint=next(filter(None, map(metric.hint, texts)), ""),
+                hint=next(filter(None, map(hint_of, map(metric.measure, texts))), ""),
             )
         )
     return tested

@@ -17,12 +17,7 @@ from tformer_cli.quality.checks import (
     written_out,
 )
 from tformer_cli.quality.doubts import doubts_about
-from tformer_cli.quality.examine import (
-    Judged,
-    Progress,
-    judge,
-    survey,
-)
+from tformer_cli.quality.examine import Judged, Progress, judge, survey
 from tformer_cli.quality.facts import PAIRS, CorpusFacts, CorpusKind
 from tformer_cli.quality.given import GivenData, files_of, options_of_fields
 from tformer_cli.show.document import Cell, Document, Note, Section, Sentence, Sentences, Table

@@ -983,7 +983,9 @@ def expected_utilities(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -
     score is the best (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
     for sentences.
     """
-    score = _sentence_score(utility)
+    from tformer_cli.metrics.scores import sentence_score
+
+    score = sentence_score(utility)
     # Equal candidates are compared once; with each other they agree by 100
     counts = Counter(texts)
     worth = {
@@ -992,12 +994,3 @@ def expected_utilities(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -
         for text in counts
     }
     return [worth[text] / max(1, len(texts) - 1) for text in texts]
-
-
-def _sentence_score(utility: Literal["chrf", "bleu"]) -> Callable[[str, str], float]:
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    # Without effective order BLEU is 0 for sentences of fewer than 4 words
-    metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
-    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)

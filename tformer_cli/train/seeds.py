@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from tformer_cli.artifacts.config_file import WEIGHTS, read_config
-from tformer_cli.evaluate.compare import LABELERS, label_lines, translate_lines
+from tformer_cli.evaluate.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.evaluate.comparison.labels import compare_labelings
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
@@ -150,7 +150,7 @@ def _measures(
     sources, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
     examples, how = training_of(recipe).examples, {"device": device}
     if examples.are_translated:
-        translated = [[*translate_lines(run, sources, how)] for run in runs]
+        translated = [[*translate_texts(run, sources, how)] for run in runs]
         metrics = [MeasuredMetric(make_metric(name), [right]) for name in ("bleu", "chrf")]
         for tested in paired_test(translated, metrics, TestSettings()):
             yield Measure(
@@ -162,7 +162,7 @@ def _measures(
                 signature=tested.signature,
             )
     elif recipe.task.kind in LABELERS and examples.are_texts:
-        labeled = [(run.name, [*label_lines(run, sources, how)]) for run in runs]
+        labeled = [(run.name, [*label_texts(run, sources, how)]) for run in runs]
         systems = compare_labelings(labeled, right).systems
         for number, measure in enumerate(systems[0].measures):
             yield Measure(

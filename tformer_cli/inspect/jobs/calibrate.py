@@ -36,7 +36,7 @@ from tformer_cli.metrics.calibration import (
     fit_logistic,
     logistic,
 )
-from tformer_cli.metrics.scores import make_metric
+from tformer_cli.metrics.scores import sentence_score
 from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
@@ -253,13 +253,13 @@ def _score_lines(
     progress: Callable[[int], None],
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
-    chrf, items = make_metric("chrf"), []
+    chrf, items = sentence_score("chrf"), []
     translations = _translate(translator, opened, [source for source, _ in pairs])
     for line, (pair, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
         progress(line + 1)
         if pair is not None:
-            score = chrf.sentence_score(pair[0], [reference]).score / 100
-            items.append(Item(line, NATURAL, score < settings.below, pair[1]))
+            is_bad = chrf(pair[0], reference) / 100 < settings.below
+            items.append(Item(line, NATURAL, is_bad, pair[1]))
     return items
 
 

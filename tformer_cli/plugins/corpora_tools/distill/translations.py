@@ -8,9 +8,6 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.resumable import resumable_file
 from tformer_cli.errors import DataError, RecipeError
@@ -19,6 +16,7 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.lines.translate import translated_text
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.metrics.scores import sentence_score
 from tformer_cli.plugins.corpora_tools.distill.setup import (
     CORPORA,
     TRANSLATIONS,
@@ -34,7 +32,7 @@ from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import read_lines, without_surrogates
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.train.data import make_tokenizer
-from tformer_cli.trainer.distillation import Choice, DistillationConfig
+from tformer_cli.trainer.distillation import DistillationConfig
 from tformer_cli.wording import count_of, is_blank
 
 COUNTS = "selection.json"
@@ -210,20 +208,13 @@ def _text(value: object) -> str:
 SentenceScore = Callable[[str, str], float]
 
 
-def sentence_score(choice: Choice) -> SentenceScore | None:
-    """The score of a translation by its reference; None: the teacher's own order counts."""
-    # Sentence BLEU has its effective order: most sentences share no 4-gram with their reference
-    # (Chen & Cherry 2014).
-    if choice == "first":
-        return None
-    metric: Any = CHRF() if choice == "chrf" else BLEU(effective_order=True)
-    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
-
-
 def choose_translation(
     translations: Sequence[str], reference: str, score: SentenceScore | None
 ) -> int:
-    """Returns the place of the translation to learn; of equal ones that of the first."""
+    """Returns the place of the translation to learn; of equal ones that of the first.
+
+    score: of a translation by its reference; None: the teacher's own order counts.
+    """
     # monolingual text has no reference: the teacher decides
     if score is None or is_blank(reference):
         return 0
@@ -335,7 +326,8 @@ def check_translations(setup: Setup) -> None:
 
 def _select(setup: Setup) -> None:
     counts: dict[str, dict[str, Any]] = {}
-    score = sentence_score(setup.config.choice)
+    choice = setup.config.choice
+    score = None if choice == "first" else sentence_score(choice)
     files = _translation_files(setup)
     with directory_aside(setup.directory / CORPORA) as aside:
         for name, _ in _outputs(setup):

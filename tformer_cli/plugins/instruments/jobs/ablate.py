@@ -32,7 +32,7 @@ from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.texts import text_ids
-from tformer_cli.metrics.scores import check_counts
+from tformer_cli.metrics.scores import check_references
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
 from tformer_cli.plugins.instruments.ablation import (
     Measure,
@@ -91,8 +91,7 @@ def inspect_ablate(
     observe: Observer | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Ablation:
-    names = [("the source", len(sources))]
-    check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
+    check_references("the source", sources, references)
     opened = open_for_inspection(model, tasks=MEASURED, **options)
     return Ablator(opened, sources, references, settings or AblationSettings(), observe).run()
 

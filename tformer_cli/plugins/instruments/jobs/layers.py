@@ -24,7 +24,7 @@ from tformer_cli.inspect.jobs.reader import (
 )
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.kinds.stored_model import Opened
-from tformer_cli.metrics.scores import make_metric
+from tformer_cli.metrics.scores import sentence_score
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.lens import (
     FittedLayer,
@@ -100,7 +100,7 @@ class _Reader:
             translator.with_model(LayerModel(self._model, lens, layer))
             for layer in range(len(self._model.encoder.layers))
         ]
-        self._chrf = make_metric("chrf")
+        self._chrf = sentence_score("chrf")
 
     @torch.inference_mode()
     def read(self, sentence: HeadsRecord) -> LayersRecord:
@@ -129,7 +129,7 @@ class _Reader:
                 LayerReading(
                     layer=layer,
                     text=written,
-                    chrf=self._chrf.sentence_score(written, [sentence.target]).score,
+                    chrf=self._chrf(written, sentence.target),
                     agreement=share,
                     log_probability=of_target.mean().item(),
                     rank=sum(ranks) / len(ranks),
