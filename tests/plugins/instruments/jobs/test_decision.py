@@ -68,7 +68,7 @@ def test_translations_part_at_the_first_difference(zoo):
     (states,) = (m for m in record.maps if (m.direction, m.kind) == ("patch", "dec")
                  and m.rows[-1] == "out of dec")  # fmt: skip
     assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
-    assert any("without a partner" in note for note in record.notes)
+    assert any("for lack of a counterpart" in note for note in record.notes)
     # What is marked on a page and drawn: the piece that is decided on, in either sentence
     sentences = VIEW.json(record)["sentences"]
     written = [sentence["pieces"][sentence["at"]] for sentence in sentences]
@@ -160,7 +160,7 @@ def test_words_name_a_place_in_a_translation(zoo):
     cut = inspect_decision(path, PAIR[:1], target=written, foil="zzqq",
                            settings=DecisionOptions(method=("direct",)))  # fmt: skip
     (note,) = (line for line in cut.notes if "zzqq" in line)
-    assert note == f'of "zzqq" the piece "{cut.names[1].strip("▁")}" is decided for'
+    assert note == f'the decision is on "{cut.names[1].strip("▁")}", a piece of "zzqq"'
     with pytest.raises(UsageError, match="is not in"):
         inspect_decision(path, PAIR[:1], target="nowhere")
 
@@ -176,7 +176,7 @@ def test_labels_and_their_words(zoo):
     assert decide(foil=last).names == (own.names[0], last)
     turned = decide(target=last, foil=own.names[0])
     assert turned.d[0] == pytest.approx(-decide(foil=last).d[0], abs=1e-6)
-    with pytest.raises(UsageError, match="is what is decided for"):
+    with pytest.raises(UsageError, match="the model decides for it; name another word"):
         decide(foil=own.names[0])
     with pytest.raises(UsageError, match="the labels are"):
         inspect_decision(zoo["classifier"], ("A good dog.",), foil="worst")
