@@ -15,7 +15,7 @@ PACKAGE = Path(tformer_cli.__file__).parent
 CAPABILITY = re.compile(r"\b(is_encoder_only|is_decoder_only|reads_images)\b")
 NAME = re.compile(rf'"({"|".join(get_args(TaskKind))})"(?!:)')
 VERB = re.compile(
-    r'(open(?:ed)?_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search)\(\s*"\w+"'
+    r'(open(?:ed)?_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search|_compute_lines)\(\s*"\w+"'
     r'|"\w+" (not )?in [\w.]*verbs'
 )
 """Words that are verbs, some of which are called like a kind."""
@@ -23,24 +23,25 @@ OUTSIDE = ("kinds/", "model/", "artifacts/config_file.py")
 """Where kinds may be told apart; `config_file` holds the data of their rows."""
 SAME_WORDS = """
 build_hook.py
-cli/app.py
 cli/command.py
 cli/commands/make_corpus.py
 cli/commands/models.py
 cli/commands/quickstart.py
+cli/known_commands.py
 corpora/make_corpus.py
-documents/formats/bilingual.py
-documents/formats/html.py
-documents/formats/html_markup.py
-documents/formats/inline_codes.py
-documents/formats/markdown.py
+plugins/documents/bilingual.py
+plugins/documents/html.py
+plugins/documents/html_markup.py
+plugins/documents/inline_codes.py
+plugins/documents/markdown.py
 foreign/ctranslate2/importing.py
 foreign/known_models.py
+inspect/views/__init__.py
 quickstart.py
-serve/chat.py
-serve/live.py
-serve/openai.py
-serve/translations.py
+plugins/serve/chat.py
+plugins/serve/live.py
+plugins/serve/openai.py
+plugins/serve/translations.py
 """
 """Files in which a word such as "translate" names a command, corpus, view or another tool's key."""
 STILL_TELL_APART = """
@@ -49,13 +50,13 @@ fast/native/weights.py
 fast/native_search.py
 foreign/export.py
 inspect/capture/maps.py
-inspect/jobs/ablate.py
+plugins/instruments/jobs/ablate.py
 inspect/jobs/dump_heads.py
 inspect/jobs/follow_heads.py
 inspect/jobs/heads.py
 inspect/jobs/reader.py
 inspect/record.py
-inspect/views/image.py
+plugins/instruments/views/image.py
 """
 """Files that still fork by kind. Remove lines; add none: ask `kind_of(config)` instead."""
 

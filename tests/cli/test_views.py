@@ -518,7 +518,7 @@ def _views():
                     argument for argument in node.args.args if argument.arg == "console"
                 ]
                 names += [node.name] if takes_console else []
-    for path in sorted((package / "inspect" / "views").glob("*.py")):
+    for path in sorted(package.glob("**/views/*.py"), key=lambda path: path.name):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and "blocks" in [
                 getattr(member, "name", "") for member in node.body
