@@ -6,11 +6,11 @@ from threading import Thread
 
 
 class FileServer:
-    """Serves `files` by their paths; `asked` lists path and range of each request."""
+    """Serves `files` by their paths; `requests` lists path and range of each request."""
 
     def __init__(self):
         self.files: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         self.breaks_after: list[int] = []  # bytes of an answer's body, for the next requests
         self.has_ranges = True
         self.url = ""
@@ -26,7 +26,7 @@ def file_server():
 
         def do_GET(self):
             wanted = self.headers.get("Range")
-            state.asked.append((self.path, wanted))
+            state.requests.append((self.path, wanted))
             content = state.files.get(self.path)
             if content is None:
                 return self.send_error(404)

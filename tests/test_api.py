@@ -550,7 +550,7 @@ def test_no_argument_that_takes_words_takes_others(loaded):
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "message"),
+    ("call", "settings", "message"),
     [
         ("logits", {"top_k": 0}, "must be at least 1, but is 0"),
         ("logits", {"top_k": "3"}, "must be int, but is '3' (str)"),
@@ -561,9 +561,9 @@ def test_no_argument_that_takes_words_takes_others(loaded):
         ("heads", {"heads": "cross"}, "is one str; give a list, such as ['cross']"),
     ],
 )
-def test_numbers_and_lists_are_checked_at_once(loaded, call, given, message):
-    with pytest.raises(UsageError, match=f"^{re.escape(f'{next(iter(given))}: {message}')}$"):
-        getattr(loaded, call)(LINES, **given)
+def test_numbers_and_lists_are_checked_at_once(loaded, call, settings, message):
+    with pytest.raises(UsageError, match=f"^{re.escape(f'{next(iter(settings))}: {message}')}$"):
+        getattr(loaded, call)(LINES, **settings)
 
 
 def test_what_is_no_name_or_list_is_refused_by_its_argument(model, tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_a_plural_may_be_another_word():
 
 
 @pytest.mark.parametrize(
-    ("given", "known", "meant"),
+    ("word", "known", "meant"),
     [
         ("--beam", ["--ban", "--beam-size", "--batch-tokens"], ["--beam-size"]),
         ("--model", ["--help", "--format", "--heads"], []),
@@ -111,8 +111,8 @@ def test_a_plural_may_be_another_word():
         ("x", ["xylophone"], []),
     ],
 )
-def test_guesses_are_near_or_none(given, known, meant):
-    found = suggestions(given, known)
+def test_guesses_are_near_or_none(word, known, meant):
+    found = suggestions(word, known)
     assert len(found) == meant if isinstance(meant, int) else found == meant
 
 

@@ -52,7 +52,7 @@ def shown(monkeypatch):
     """Runs the command for a recipe, and returns what it prints."""
 
     def run(recipe, task, directory):
-        monkeypatch.setattr("tformer_cli.recipe.load_recipe", lambda name, given: recipe)
+        monkeypatch.setattr("tformer_cli.recipe.load_recipe", lambda name, overrides: recipe)
         arguments = ["quickstart", "--task", task, "-o", str(directory), "-q", "--device", "cpu"]
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.stderr

@@ -237,8 +237,8 @@ def test_signatures_spell_the_keyword_arguments_out(module):
     mark = r"( *)# (search|opening): written by tests/test_settings.py\n"
     expected, n_marks = re.subn(
         rf"(?m)^{mark}(?:.*\n)*?(?= *\) ->)",
-        lambda found: (
-            found[0].splitlines(keepends=True)[0] + spelled_out(names[found[2]], found[1])
+        lambda match: (
+            match[0].splitlines(keepends=True)[0] + spelled_out(names[match[2]], match[1])
         ),
         text,
     )

@@ -368,38 +368,38 @@ class Zoo:
             self[name]
         return self.folder
 
-    def _make(self, name, made):
+    def _make(self, name, directory):
         match name:
             case "bert":
-                write_bert(made)
+                write_bert(directory)
             case "opus-mt":
-                write_opus(made)
+                write_opus(directory)
             case "int8":
-                tformer("export", self["translate"], "--format", "int8", "-o", made, "-q")
+                tformer("export", self["translate"], "--format", "int8", "-o", directory, "-q")
             case "twin":
-                shutil.copytree(self["translate"], made)
-                redraw(made / "model.safetensors", TWIN_SEED)
+                shutil.copytree(self["translate"], directory)
+                redraw(directory / "model.safetensors", TWIN_SEED)
             case "sentences":
-                tformer("import", self["bert"], "-o", made, "-q")
+                tformer("import", self["bert"], "-o", directory, "-q")
             case "opus":
-                tformer("import", self["opus-mt"], "-o", made, "-q")
+                tformer("import", self["opus-mt"], "-o", directory, "-q")
             case "bert_classifier":
                 foreign = self.folder / ".bert-classifier"
                 shutil.rmtree(foreign, ignore_errors=True)
                 write_bert(foreign, labels=STARS)
-                tformer("import", foreign, "-o", made, "-q")
+                tformer("import", foreign, "-o", directory, "-q")
             case _:
-                self._train(name, made)
+                self._train(name, directory)
 
-    def _train(self, name, made):
+    def _train(self, name, directory):
         with tempfile.TemporaryDirectory() as folder:
             recipe, run = Path(folder) / "recipe.toml", Path(folder) / "run"
             recipe.write_text(recipe_of(name, self.inputs))
             tformer("train", recipe, "-o", run, "-q", "--threads", 1)
-            made.mkdir()
+            directory.mkdir()
             for file in ("config.json", "tokenizer.json", "model.safetensors"):
-                shutil.copy(run / file, made)
-        redraw(made / "model.safetensors", MODELS.index(name))
+                shutil.copy(run / file, directory)
+        redraw(directory / "model.safetensors", MODELS.index(name))
 
 
 def recipe_of(name, inputs):

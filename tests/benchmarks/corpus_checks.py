@@ -42,8 +42,8 @@ def main():
                 speed(given, pairs, size, directory)
 
 
-def read_pairs(given, name):
-    sides = (read_side(given.data / f"{name}.{end}") for end in (given.source, given.target))
+def read_pairs(options, name):
+    sides = (read_side(options.data / f"{name}.{end}") for end in (options.source, options.target))
     return list(zip(*sides, strict=True))
 
 
@@ -53,12 +53,16 @@ def read_side(file):
         return stream.read().decode("utf-8").removesuffix("\n").split("\n")
 
 
-def quality(given, pairs, directory):
-    held_out = read_pairs(given, given.held_out)
-    languages = given.source, given.target
-    foreign = read_side(given.data / f"{given.train}.{given.foreign}") if given.foreign else FOREIGN
-    damaged = write_damaged(pairs, held_out, directory, languages, given.of_kind, foreign)
-    detector = Detector() if given.detect_languages else None
+def quality(options, pairs, directory):
+    held_out = read_pairs(options, options.held_out)
+    languages = options.source, options.target
+    foreign = (
+        read_side(options.data / f"{options.train}.{options.foreign}")
+        if options.foreign
+        else FOREIGN
+    )
+    damaged = write_damaged(pairs, held_out, directory, languages, options.of_kind, foreign)
+    detector = Detector() if options.detect_languages else None
     found, near = measure(damaged, DEFAULT, detector), measure(damaged, frozenset([NEAR_DUPLICATE]))
     write("| damage | check | recall |\n|---|---|---|")
     for kind, (_, check) in KINDS.items():
@@ -71,8 +75,8 @@ def quality(given, pairs, directory):
     write(f"with --near alone: {near.false_alarms:.2%}")
 
 
-def speed(given, pairs, size, directory):
-    files = [directory / f"all.{ending}" for ending in (given.source, given.target)]
+def speed(arguments, pairs, size, directory):
+    files = [directory / f"all.{ending}" for ending in (arguments.source, arguments.target)]
     for side, file in enumerate(files):
         with file.open("w", encoding="utf-8") as stream:
             for number in range(size):
@@ -86,7 +90,7 @@ def speed(given, pairs, size, directory):
         "split": ["-o", str(directory / "split")],
     }
     for name, options in commands.items():
-        if given.only not in (None, name):
+        if arguments.only not in (None, name):
             continue
         cost = cost_of([*TFORMER, "data", name, *files, *options, "-q"])
         write(

@@ -185,10 +185,10 @@ def fail(text):
     sys.exit(2)
 
 
-def environments(given):
+def environments(assignments):
     """`NAME=PATH`s as a mapping of names to Python interpreters."""
     found = {}
-    for text in given:
+    for text in assignments:
         name, _, path = text.partition("=")
         # absolute, but not resolved: the link itself is what makes Python use the environment
         python = Path(path).absolute() / "bin" / "python"

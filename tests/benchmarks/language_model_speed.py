@@ -35,10 +35,10 @@ SHAPES = {
 PROMPT = "It was the best of times, it was the worst of times, it was the age of wisdom,"
 
 
-def show(found, n_tokens, title):
+def show(contestants, n_tokens, title):
     """Prints the least seconds of each contestant and its highest peak; shares are of the first."""
     rows = []
-    for name, costs in found.items():
+    for name, costs in contestants.items():
         processor, wall, peak = zip(*costs, strict=True)
         rows.append((name, Cost(min(processor), min(wall), max(peak))))
     first = rows[0][1]

@@ -115,10 +115,10 @@ def refusal_of(place, words, command, *named):
     return str(refusal.value)
 
 
-@pytest.mark.parametrize(("words", "given", "output"), PAIRS)
-def test_an_output_that_is_an_input_is_refused(place, words, given, output):
+@pytest.mark.parametrize(("words", "source_role", "output"), PAIRS)
+def test_an_output_that_is_an_input_is_refused(place, words, source_role, output):
     command = commands()[words]
-    source = "run" if given[1] in DIRECTORIES else "text"
+    source = "run" if source_role[1] in DIRECTORIES else "text"
     (place / "link").symlink_to(source)
     places = [source, str(place / source), "link", f"other/../{source}"]
     if source == "text":
@@ -128,7 +128,7 @@ def test_an_output_that_is_an_input_is_refused(place, words, given, output):
         os.link("run/model.safetensors", "hard")
         places += ["hard", "run/model.safetensors", "link/checkpoints/step-000001/state.json"]
     for name in places:
-        message = refusal_of(place, words, command, (given[0], source), (output[0], name))
+        message = refusal_of(place, words, command, (source_role[0], source), (output[0], name))
         assert "the input (" in message, message
 
 

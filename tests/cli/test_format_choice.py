@@ -23,13 +23,13 @@ class SomeFormat(StrEnum):
     html = "html"
 
 
-def choose_name(given=None, output="-"):
-    wanted = None if given is None else SomeFormat(given)
+def choose_name(name=None, output="-"):
+    wanted = None if name is None else SomeFormat(name)
     return chosen_format(wanted, output, SomeFormat, SomeFormat.jsonl).value
 
 
 @pytest.mark.parametrize(
-    ("given", "output", "expected"),
+    ("name", "output", "expected"),
     [
         (None, "a.html", "html"), (None, "a.HTM", "html"), (None, "a.txt", "text"),
         (None, "a.json", "jsonl"), (None, "a", "text"), (None, "run-1.2", "text"),
@@ -38,9 +38,9 @@ def choose_name(given=None, output="-"):
     ],
 )  # fmt: skip
 def test_the_format_follows_the_option_then_the_name_then_the_kind_of_output(
-    given, output, expected
+    name, output, expected
 ):
-    assert choose_name(given, output) == expected
+    assert choose_name(name, output) == expected
 
 
 def test_a_terminal_gets_text(monkeypatch):
@@ -133,7 +133,7 @@ def test_a_wrong_format_is_answered_with_those_there_are():
 
 
 @pytest.mark.parametrize(
-    ("given", "output", "names"),
+    ("name", "output", "names"),
     [
         (None, "a.pdf", ".txt, .jsonl, .html"),
         (None, "a.svg", ".txt, .jsonl, .html"),
@@ -142,9 +142,9 @@ def test_a_wrong_format_is_answered_with_those_there_are():
         ("html", "dir/a.PDF", ".html"),
     ],
 )
-def test_a_name_that_promises_another_format_is_refused(given, output, names):
+def test_a_name_that_promises_another_format_is_refused(name, output, names):
     with pytest.raises(UsageError) as refused:
-        choose_name(given, output)
+        choose_name(name, output)
     ending = output.rsplit(".")[-1].lower()
     assert str(refused.value) == (
         f"--output: {output}: cannot write .{ending}; name a file that ends in {names}"

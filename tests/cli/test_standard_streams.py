@@ -84,11 +84,11 @@ def test_a_closed_pipe_under_a_table_is_not_a_failure(tokenizer, tmp_path):
     assert (done.returncode, done.stderr) == (CLOSED_PIPE_STATUS, b"")
 
 
-@pytest.mark.parametrize("asked", [["--help"], ["make-corpus", "--help"], ["--version"]])
-def test_a_closed_pipe_under_the_help_is_not_a_failure(asked):
+@pytest.mark.parametrize("arguments", [["--help"], ["make-corpus", "--help"], ["--version"]])
+def test_a_closed_pipe_under_the_help_is_not_a_failure(arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "tformer_cli", *asked]
+    command = [sys.executable, "-m", "tformer_cli", *arguments]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (CLOSED_PIPE_STATUS, b"")

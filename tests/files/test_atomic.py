@@ -103,12 +103,12 @@ def test_the_cache_is_where_xdg_puts_it(monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / "tformer"
 
 
-@pytest.mark.parametrize("given", [None, "", "relative/cache"])
-def test_without_an_absolute_path_the_cache_is_in_the_home_directory(monkeypatch, tmp_path, given):
+@pytest.mark.parametrize("value", [None, "", "relative/cache"])
+def test_without_an_absolute_path_the_cache_is_in_the_home_directory(monkeypatch, tmp_path, value):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME")
-    if given is not None:
-        monkeypatch.setenv("XDG_CACHE_HOME", given)
+    if value is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
     assert cache_directory() == tmp_path / ".cache" / "tformer"
 
 

@@ -40,7 +40,7 @@ def test_a_packed_file_is_unpacked_and_checked_and_not_asked_for_again(server, t
         download((file_of(server),), tmp_path, print)
         assert (tmp_path / "a.bin").read_bytes() == CONTENT
     assert names_in(tmp_path) == ["a.bin"]
-    assert server.asked == [("/a.bin.gz", None)]
+    assert server.requests == [("/a.bin.gz", None)]
 
 
 def test_a_file_that_the_server_unpacks_is_taken_as_it_is(server, tmp_path):
@@ -56,7 +56,7 @@ def test_a_broken_download_is_resumed(server, tmp_path, has_ranges):
     download((file_of(server),), tmp_path, print)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
     begun = [100_000, 300_000] if has_ranges else [100_000, 200_000]
-    assert [wanted for _, wanted in server.asked] == [None, *(f"bytes={n}-" for n in begun)]
+    assert [wanted for _, wanted in server.requests] == [None, *(f"bytes={n}-" for n in begun)]
 
 
 @pytest.mark.parametrize("n_bytes", [70_000, len(PACKED)])
@@ -64,7 +64,7 @@ def test_the_part_of_an_earlier_process_is_resumed(server, tmp_path, n_bytes):
     (tmp_path / "a.bin.part").write_bytes(PACKED[:n_bytes])
     download((file_of(server),), tmp_path, print)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
-    assert server.asked == [("/a.bin.gz", f"bytes={n_bytes}-")]
+    assert server.requests == [("/a.bin.gz", f"bytes={n_bytes}-")]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_another_file_is_refused_and_nothing_is_left(server, tmp_path, changes, 
 def test_a_server_out_of_reach_is_told_at_once(server, tmp_path):
     with pytest.raises(ArtifactError, match=r"cannot be downloaded \(HTTP Error 404: Not Found\)"):
         download((file_of(server, url=f"{server.url}/b.gz"),), tmp_path, print)
-    assert len(server.asked) == 1  # a second attempt would be no better
+    assert len(server.requests) == 1  # a second attempt would be no better
     with pytest.raises(ArtifactError, match="cannot be downloaded"):
         download((file_of(server, url="http://127.0.0.1:9/a.gz"),), tmp_path, print)
     assert names_in(tmp_path) == []

@@ -28,11 +28,11 @@ def import_both(path, tmp_path):
     return foreign, load_model_directory(tmp_path / "ours", tasks=encoders.TASKS.values())
 
 
-def batches(found, ours, tokenizer):
+def batches(imported, ours, tokenizer):
     """All samples in one padded batch, for ours and for theirs; tokens are compared."""
     texts = ours.tokenizer.source.encode_batch(encoders.SAMPLES)
     source, mask = source_batch(texts, ours.config.max_positions, "cpu")
-    foreign = torch.tensor(found.ids)[source]
+    foreign = torch.tensor(imported.ids)[source]
     for row, is_token, text in zip(foreign, mask, encoders.SAMPLES, strict=True):
         # a name such as "[SEP]" in a text is no special token here
         if "[SEP]" not in text:

@@ -77,11 +77,11 @@ def import_both(path, tmp_path):
     return foreign, load_model_directory(tmp_path / "ours", tasks=("language-model",))
 
 
-def check_logits(found, ours, their_logits, ids, n_tokens):
+def check_logits(imported, ours, their_logits, ids, n_tokens):
     """Compares logits of all tokens that the foreign vocabulary has."""
-    kept = [n for n, foreign in enumerate(found.ids) if n > 2 and 0 <= foreign < n_tokens]
+    kept = [n for n, foreign in enumerate(imported.ids) if n > 2 and 0 <= foreign < n_tokens]
     logits = logits_of(ours, ids)[:, kept]
-    expected = their_logits[:, [found.ids[n] for n in kept]]
+    expected = their_logits[:, [imported.ids[n] for n in kept]]
     assert (logits - expected).abs().max() <= 1e-5
     assert expected.abs().max() > 0.5
 

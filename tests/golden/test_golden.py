@@ -36,13 +36,13 @@ def is_one_of(key, actual, wanted):
     )
 
 
-def merge_fingerprints(key, found, before):
+def merge_fingerprints(key, fingerprint, before):
     """Adds a fingerprint to those of other processors, if it is another."""
     if before is None:
-        return found
-    if is_one_of(key, found, before):
+        return fingerprint
+    if is_one_of(key, fingerprint, before):
         return before
-    return sorted([found, *([before] if isinstance(before, str) else before)])
+    return sorted([fingerprint, *([before] if isinstance(before, str) else before)])
 
 
 @pytest.mark.parametrize(

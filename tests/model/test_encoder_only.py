@@ -223,7 +223,7 @@ def test_settings_of_other_heads_are_refused(head, changes, message):
         encoder_config(head, **changes)
 
 
-@pytest.mark.parametrize(("made", "asked"), [("none", "tokens"), ("tokens", "none")])
-def test_a_class_has_its_own_head(made, asked):
-    with pytest.raises(ValueError, match=f'head: must be "{made}"'):
-        KINDS[made][0](encoder_config(asked), VOCAB_SIZE)
+@pytest.mark.parametrize(("own", "other"), [("none", "tokens"), ("tokens", "none")])
+def test_a_class_has_its_own_head(own, other):
+    with pytest.raises(ValueError, match=f'head: must be "{own}"'):
+        KINDS[own][0](encoder_config(other), VOCAB_SIZE)

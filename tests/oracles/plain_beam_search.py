@@ -23,7 +23,7 @@ def plain_beam_search(
 ) -> list[tuple[float, tuple[int, ...], bool]]:
     """Finds the best translations."""
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    found: list[tuple[float, tuple[int, ...], bool]] = []
+    finished: list[tuple[float, tuple[int, ...], bool]] = []
     n_slots = config.beam_size
     while live and n_slots > 0:
         grown = []
@@ -39,7 +39,7 @@ def plain_beam_search(
         for total, tokens, token, best in kept:
             if token == EOS_ID:  # finished: it keeps its slot
                 score = total / length_divisor(len(tokens) + 1, config)
-                found.append((score, tokens, len(tokens) < limit or best == EOS_ID))
+                finished.append((score, tokens, len(tokens) < limit or best == EOS_ID))
                 n_slots -= 1
         live = [(total, (*tokens, token)) for total, tokens, token, _ in kept if token != EOS_ID]
-    return sorted(found, key=lambda candidate: -candidate[0])[: config.n_searched]
+    return sorted(finished, key=lambda candidate: -candidate[0])[: config.n_searched]

@@ -116,12 +116,12 @@ def of_several(translator):
     return translator.with_config(replace(translator.config, n_best=N_BEST))
 
 
-def check_list(found, required, config):
-    assert meets(found.text, required)
-    if found.n_parts == 1:
-        assert all(meets(hypothesis.text, required) for hypothesis in found.hypotheses)
+def check_list(translation, required, config):
+    assert meets(translation.text, required)
+    if translation.n_parts == 1:
+        assert all(meets(hypothesis.text, required) for hypothesis in translation.hypotheses)
     if config.risk == "none":
-        scores = [hypothesis.score for hypothesis in found.hypotheses]
+        scores = [hypothesis.score for hypothesis in translation.hypotheses]
         assert scores == sorted(scores, reverse=True)
 
 

@@ -124,7 +124,7 @@ def test_a_run_repeated_four_times_is_noticed(tokens, expected):
 
 
 @pytest.mark.parametrize(
-    ("found", "source", "flags"),
+    ("candidate", "source", "flags"),
     [
         (hypothesis([5, 6, 7]), [1, 2, 3], []),
         (hypothesis([5, 6], is_finished=False), [1, 2, 3], ["unfinished"]),
@@ -135,12 +135,12 @@ def test_a_run_repeated_four_times_is_noticed(tokens, expected):
         (hypothesis([5, 6, 7], mean=-2.6), [1, 2, 3], ["improbable"]),
     ],
 )
-def test_every_sign_has_its_flag(found, source, flags):
-    assert flags_of(found, translate(found, source)) == flags
+def test_every_sign_has_its_flag(candidate, source, flags):
+    assert flags_of(candidate, translate(candidate, source)) == flags
 
 
-def translate(found, source_ids, source="", unseen=()):
-    return Translation(0, source, (found,), tuple(source_ids), 1, False, unseen=unseen)
+def translate(candidate, source_ids, source="", unseen=()):
+    return Translation(0, source, (candidate,), tuple(source_ids), 1, False, unseen=unseen)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_the_smallest_limit_counts(n_source, settings, expected):
     assert longest_translation(n_source, DecodingConfig(**settings), 128) == expected
 
 
-def first_tokens(found):
-    return [{h.token_ids[:1] for h in hypotheses} for hypotheses in found]
+def first_tokens(batches):
+    return [{h.token_ids[:1] for h in hypotheses} for hypotheses in batches]
 
 
 def test_a_large_penalty_makes_every_group_begin_differently(tabulated, batch):

@@ -77,7 +77,7 @@ def test_short_runs_have_less_dropout_and_higher_rates():
 
 
 @pytest.mark.parametrize(
-    ("limits", "given", "missing"),
+    ("limits", "chosen", "missing"),
     [
         ({}, {"max_epochs": 20}, ("max_steps", "max_minutes")),
         ({"steps": 9000}, {"max_steps": 9000}, ("max_epochs", "max_minutes")),
@@ -85,9 +85,9 @@ def test_short_runs_have_less_dropout_and_higher_rates():
         ({"minutes": 3.0}, {"max_minutes": 3.0, "max_epochs": 60}, ("max_steps",)),
     ],
 )
-def test_a_limit_that_is_given_is_the_limit(limits, given, missing):
+def test_a_limit_that_is_given_is_the_limit(limits, chosen, missing):
     settings, _ = choose_settings(MULTI30K, **limits)
-    for key, value in given.items():
+    for key, value in chosen.items():
         assert settings[f"training.{key}"] == value
     assert not {f"training.{key}" for key in missing} & settings.keys()
 

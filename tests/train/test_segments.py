@@ -159,8 +159,8 @@ def test_a_rollback_goes_on_without_a_memory(segments, tmp_path, monkeypatch, is
         save = RunSaver.save_rollback
         with monkeypatch.context() as patch:
 
-            def save_and_fail(*given):
-                save(*given)
+            def save_and_fail(*arguments):
+                save(*arguments)
                 raise KeyError("the power is cut")
 
             patch.setattr(RunSaver, "save_rollback", save_and_fail)

@@ -206,7 +206,7 @@ BEYOND = ("norm", "rollout", "alti")
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("arguments", "read"),
     [
         (["--weights"], ["--weights=alpha"]),
         (["--weights", "norm", "a"], ["--weights", "norm", "a"]),
@@ -220,8 +220,8 @@ BEYOND = ("norm", "rollout", "alti")
         ([], []),
     ],
 )
-def test_the_value_may_be_omitted(given, read):
-    assert with_value(given) == read
+def test_the_value_may_be_omitted(arguments, read):
+    assert with_value(arguments) == read
 
 
 def test_without_a_value_it_is_attention_weights_and_the_text_stays_text(model):

@@ -233,10 +233,10 @@ def test_a_checkout_builds_the_highest_level_and_a_wheel_what_is_asked_for():
     assert levels_asked_for(X86, NATIVE)[0].flags[0] in ("-march=native", "-mcpu=native")
 
 
-@pytest.mark.parametrize(("compiler", "asked"), [(X86, "v3"), (X86, SANITIZED), (ZIG, NATIVE)])
-def test_a_level_that_is_not_known_is_refused(compiler, asked):
-    with pytest.raises(BuildError, match=f'"{asked}" is not a level; choose from all, none'):
-        levels_asked_for(compiler, asked)
+@pytest.mark.parametrize(("compiler", "level"), [(X86, "v3"), (X86, SANITIZED), (ZIG, NATIVE)])
+def test_a_level_that_is_not_known_is_refused(compiler, level):
+    with pytest.raises(BuildError, match=f'"{level}" is not a level; choose from all, none'):
+        levels_asked_for(compiler, level)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def tap_attention(model, sources, targets, heads):
     return [found[index] for index in range(len(sources))]
 
 
-def flat(sources, found):
+def flat(sources, results):
     """Each source as often as there are hypotheses of it, and these."""
     pairs = [
         (source, hypothesis)
-        for source, some in zip(sources, found, strict=True)
+        for source, some in zip(sources, results, strict=True)
         for hypothesis in some
     ]
     return [source for source, _ in pairs], [hypothesis for _, hypothesis in pairs]

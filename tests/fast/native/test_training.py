@@ -438,8 +438,8 @@ def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(trainin
     same = copy.deepcopy(model)
     assert use_native_operations(same, training_library)
 
-    def error(found):
-        return math.sqrt(sum((found[name] - exact[name]).square().sum() for name in exact))
+    def error(gradient):
+        return math.sqrt(sum((gradient[name] - exact[name]).square().sum() for name in exact))
 
     exact = gradients(model)
     by_torch = error(gradients(model, "bfloat16"))

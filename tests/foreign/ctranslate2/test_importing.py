@@ -241,7 +241,7 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
 
 
 @pytest.mark.parametrize(
-    ("variant", "layer", "n_heads", "found"),
+    ("variant", "layer", "n_heads", "heads"),
     [
         ({}, -1, 1, None),  # what converters write of models that were not trained to align, too
         ({"from_zero": True}, -1, 1, "cross.2.0"),
@@ -251,14 +251,14 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
     ],
 )
 def test_words_are_aligned_by_the_heads_that_the_engine_hands_out(
-    tmp_path, variant, layer, n_heads, found
+    tmp_path, variant, layer, n_heads, heads
 ):
     alignment = {"alignment_layer": layer, "alignment_heads": n_heads}
     model = import_model(
         str(write_model(tmp_path / "foreign", variant | alignment)), tmp_path / "ours"
     )
     assert model.alignment == load_model_directory(tmp_path / "ours").info.alignment
-    assert (model.alignment and model.alignment.heads) == found
+    assert (model.alignment and model.alignment.heads) == heads
 
 
 @pytest.mark.parametrize("alignment", [{"alignment_layer": 3}, {"alignment_heads": HEADS + 1}])

@@ -256,12 +256,12 @@ def test_two_vocabularies_are_written(tmp_path, kind):
     assert_same_directory(tmp_path / "ours", tmp_path / "back")
 
 
-def assert_same_greedy(theirs, found, **options):
+def assert_same_greedy(theirs, exported, **options):
     """Both models write the same, with the same tokens banned."""
     batch = torch.tensor([[8, 9, 30, theirs.config.eos_token_id]])
     options |= {"num_beams": 1, "max_length": 12}
-    allowed = {"suppress_tokens": found.generation_config.suppress_tokens}
-    written = found.generate(batch, **options)
+    allowed = {"suppress_tokens": exported.generation_config.suppress_tokens}
+    written = exported.generate(batch, **options)
     assert written.shape[1] > 3
     assert torch.equal(written, theirs.generate(batch, **options, **allowed))
 

@@ -111,9 +111,9 @@ def batch(n_tokens=(150, 7, 1, 20), n_written=140):
     return source, mask, torch.randint(4, len(T5_PIECES), (len(n_tokens), n_written))
 
 
-def logits_of_both(model, found, ours):
+def logits_of_both(model, imported, ours):
     source, mask, target = batch()
-    ids = torch.tensor(found.ids)
+    ids = torch.tensor(imported.ids)
     start = torch.full((len(target), 1), model.config.decoder_start_token_id)
     theirs = model(
         input_ids=torch.where(mask, ids[source], model.config.pad_token_id),
@@ -137,19 +137,19 @@ def test_logits_are_theirs(tmp_path, variant, legacy):
     assert (theirs - logits).abs().max() <= 1e-5
 
 
-def gradients_of_both(model, found, ours):
+def gradients_of_both(model, imported, ours):
     ours.model.requires_grad_(True)
-    theirs, logits = logits_of_both(model, found, ours)
+    theirs, logits = logits_of_both(model, imported, ours)
     weights = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(1))
     for values in (theirs, logits):
         (values * weights).sum().backward()
     return dict(model.named_parameters()), dict(ours.model.named_parameters())
 
 
-def rows_of(found, gradient):
+def rows_of(imported, gradient):
     """A gradient of an embedding of ours in the order of theirs; some rows stand twice."""
     summed = torch.zeros(SIZE, gradient.shape[1])
-    return summed.index_add(0, torch.tensor(found.ids), gradient)
+    return summed.index_add(0, torch.tensor(imported.ids), gradient)
 
 
 @pytest.mark.parametrize("variant", ["t5", "1.1"])

@@ -15,10 +15,10 @@ TEXTS = ["a cat", "the old house is green", "no", "z z z z q", "h e l p to: i t"
 N_TOKENS, WIDE = 2, 64
 
 
-def generate_ids(model, found, ours, text, *, never=(), **options):
+def generate_ids(model, imported, ours, text, *, never=(), **options):
     """What the library writes behind the start: ids and scores of each, best first."""
     never = [0, *never, *range(len(T5_PIECES) + N_SENTINELS, SIZE)]
-    source = [found.ids[n] for n in (*ours.tokenizer.source.encode(text), 3)]
+    source = [imported.ids[n] for n in (*ours.tokenizer.source.encode(text), 3)]
     output = model.generate(
         torch.tensor([source]),
         suppress_tokens=never,

@@ -77,8 +77,8 @@ def compute_tensors(model, ids):
     seen, taps, handles = [], [], []
 
     def listen(place, names):
-        def hook(_, given, output):
-            for name, value in zip(names, (output, *given), strict=False):
+        def hook(_, arguments, output):
+            for name, value in zip(names, (output, *arguments), strict=False):
                 seen.append((place, name, value))
 
         handles.append(model.get_submodule(place).register_forward_hook(hook))

@@ -211,7 +211,9 @@ def test_each_process_makes_its_own_pairs_and_no_others(
     whole = [batch for batch, _ in islice(open_loader(**settings), n_batches)]
     made, read = [], TrainingLoader._plain_ids
     monkeypatch.setattr(
-        TrainingLoader, "_plain_ids", lambda *given: made.append(len(given[1])) or read(*given)
+        TrainingLoader,
+        "_plain_ids",
+        lambda *arguments: made.append(len(arguments[1])) or read(*arguments),
     )
     planned = [batch for batch, _ in islice(open_loader(**settings, is_shared=True), n_batches)]
     assert bool(made) == bool(bpe_dropout)  # which lengthens all of a pool

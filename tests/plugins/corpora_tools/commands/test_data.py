@@ -559,13 +559,13 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys", "found"),
+    ("kind", "keys", "findings"),
     [
         ("classify", "", {**REVIEW_FINDINGS, "held-out": [7]}),
         ("language-model", 'text_field = "1", ', {**REVIEW_FINDINGS, "duplicate": [2, 3]}),
     ],
 )
-def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, keys, found):
+def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, keys, findings):
     monkeypatch.chdir(tmp_path)
     write("t.tsv", REVIEWS)
     write("v.tsv", ["we will come again\tgood"])
@@ -575,7 +575,7 @@ def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, k
         "[training]\nmax_epochs = 1\n"
     )
     (tmp_path / "r.toml").write_text(recipe)
-    expected = {name: n for name, n in found.items() if kind == "classify" or name[:2] != "ot"}
+    expected = {name: n for name, n in findings.items() if kind == "classify" or name[:2] != "ot"}
     assert check_pairs("r.toml")[1] == expected
     if kind == "language-model":
         (tmp_path / "r.toml").write_text(recipe.replace("[data]", '[data]\ntext = "stream"'))

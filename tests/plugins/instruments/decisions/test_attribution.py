@@ -91,9 +91,9 @@ def test_a_direct_term_is_the_effect_of_a_part_that_nothing_reads(one_thread):
 PROBES = [{"norm": "pre"}, {"norm": "post", "tied_embeddings": "inputs"}, "classifier", "masked"]
 
 
-@pytest.mark.parametrize("made", PROBES, ids=str)
-def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_thread, made):
-    probe = of_alone(made) if isinstance(made, str) else of_pair(**made)
+@pytest.mark.parametrize("setup", PROBES, ids=str)
+def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_thread, setup):
+    probe = of_alone(setup) if isinstance(setup, str) else of_pair(**setup)
     whole, bare, model = integrate_gradients(probe), {}, probe.model
     for kind in stacks_of(model):
         is_source = kind == "enc"

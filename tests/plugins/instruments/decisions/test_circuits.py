@@ -142,7 +142,7 @@ class Sum:
 
 
 @pytest.mark.parametrize(
-    ("parts", "found"),
+    ("parts", "expected"),
     [
         # Some draws of pairs are turned by nothing, or the wrong way: no interval
         ([(2.0, 1.0), (-1.0, 0.0)], (1 / 2, None)),
@@ -150,9 +150,9 @@ class Sum:
         ([(2.0, 1.0), (1.0, 1.0)], (3 / 5, (1 / 2, 2 / 3))),
     ],
 )
-def test_pairs_that_heads_hardly_turn_have_no_interval(parts, found):
+def test_pairs_that_heads_hardly_turn_have_no_interval(parts, expected):
     verdict = judge_circuit([Sum(*terms) for terms in parts], torch.tensor([True, False]), seed=1)
-    value, interval = found
+    value, interval = expected
     share = verdict.faithfulness
     assert share.value == pytest.approx(value)
     if interval is None:

@@ -47,8 +47,8 @@ class Theirs:
     def record(self, inputs, module, *, before):
         values = []
 
-        def keep(module, given, output=None):
-            value = given[0] if before else output
+        def keep(module, arguments, output=None):
+            value = arguments[0] if before else output
             values.append(value[0] if isinstance(value, tuple) else value)
 
         self.d(inputs, 0, [(module, before, keep)])
@@ -58,15 +58,15 @@ class Theirs:
         """Replaces what a head hands to its output projection, (B, Q, H·E)."""
         columns = slice(head.head * self.width, (head.head + 1) * self.width)
 
-        def change(module, given):
-            context = given[0].clone()
+        def change(module, arguments):
+            context = arguments[0].clone()
             context[:, positions, columns] = 0.0 if new is None else new[:, positions, columns]
-            return (context, *given[1:])
+            return (context, *arguments[1:])
 
         return self.places[head.kind, head.layer], True, change
 
 
-def replaced_output(new, module, given, output):
+def replaced_output(new, module, arguments, output):
     return (new, *output[1:]) if isinstance(output, tuple) else new
 
 
@@ -108,8 +108,8 @@ def check_all(ours, theirs, decisions, inputs):
         own, other = (theirs.record(batch, layer, before=True) for batch in inputs)
         own[:, i] = other[:, j]
 
-        def change(module, given, kwargs=None, new=own):
-            return (new, *given[1:])
+        def change(module, arguments, kwargs=None, new=own):
+            return (new, *arguments[1:])
 
         expected = theirs.d(inputs[0], at[0], [(layer, True, change)]) - before
         effects = first.patch(kind, number, second, [(i, j)])
