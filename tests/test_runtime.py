@@ -158,7 +158,7 @@ def test_threads_in_a_fork_of_a_process_with_threads_are_refused():
         [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True
     )
     refusals, works = done.stdout.splitlines()[:2], done.stdout.splitlines()[2]
-    assert all('by multiprocessing\'s "spawn" method' in line for line in refusals)
+    assert all('with multiprocessing\'s "spawn" method' in line for line in refusals)
     assert works == "1 works"
 
 

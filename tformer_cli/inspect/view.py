@@ -19,6 +19,7 @@ from tformer_cli.heads.names import CaptureMode, HeadId, Inspected  # noqa: TC00
 from tformer_cli.inspect.data import jsonable, round6, to_json
 from tformer_cli.settings import Option
 from tformer_cli.show.document import Text, text
+from tformer_cli.sockets import load_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -168,6 +169,12 @@ class View(ABC, Generic[R]):
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
     needs_model: ClassVar[bool] = True  # False if it reads nothing but the maps of sentences
     script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
+    job: ClassVar[str] = ""  # MODULE:NAME of its work, which makes its records and needs torch
+
+    def load_job(self) -> Callable[..., Any]:
+        """Imports the work of the view."""
+        work: Callable[..., Any] = load_place(self.job)
+        return work
 
     def json(self, record: R) -> dict[str, Any]:
         """Makes the data of a record, for JSON Lines as for the page; some views have none."""

@@ -176,7 +176,7 @@ def test_overrides_decide_as_the_options_do(text, tmp_path):
     for override in ("model.preset=small", 'model={preset="small"}'):
         said = "\n".join(messages_of("--max-steps", "1500", "--set", override))
         assert "model.preset" not in said
-        assert "training.learning_rate = 0.006 best of those tried" in " ".join(said.split())
+        assert "training.learning_rate = 0.006 best in tests of about" in " ".join(said.split())
     assert "model.dropout" not in said  # the table of the user has taken the place of all of it
 
 

@@ -14,7 +14,7 @@ from tformer_cli.show.document import BLANK, Block, Facts, Room, Row, Table, Tex
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import ModelSummary
@@ -253,6 +253,7 @@ class CircuitView(CorpusView[CircuitsRecord]):
         tformer inspect-circuit runs/ratings rating --models runs/seed-2 --models runs/seed-3
         tformer inspect-circuit runs/quickstart pairs.tsv --faithfulness 0.8
     """
+    job = "tformer_cli.plugins.instruments.jobs.circuit:inspect_circuit"
     Options, Inputs = CircuitOptions, CircuitInputs
     tasks = WITH_OUTPUT
     formats = ("text", "jsonl")
@@ -265,7 +266,7 @@ class CircuitView(CorpusView[CircuitsRecord]):
             check_model(place, self.tasks)
         pairs = inputs.find_pairs(request, options.draw)
 
-        from tformer_cli.plugins.instruments.jobs.circuit import inspect_circuit
+        inspect_circuit: Callable[..., CircuitsRecord] = self.load_job()
 
         def open_models() -> Iterator[Opened]:
             for place in (request.model, *models):

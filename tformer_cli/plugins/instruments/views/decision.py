@@ -34,7 +34,7 @@ from tformer_cli.show.svg import (
 from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import HeadsRecord
@@ -277,6 +277,7 @@ class DecisionView(CorpusView[DecisionRecord]):
         tformer inspect-decision runs/quickstart "The animal was tired." --target fatigué
         tformer inspect-decision runs/ratings "not too terrible" --foil 5 --method zero --top 5
     """
+    job = "tformer_cli.plugins.instruments.jobs.decision:inspect_decision"
     Options, Inputs = DecisionOptions, DecisionInputs
     tasks = WITH_OUTPUT
     formats = ("text", "jsonl", "html", "svg", "png")
@@ -297,7 +298,7 @@ class DecisionView(CorpusView[DecisionRecord]):
         sentences = list(islice(request.lines(inputs.source, inputs.text), 3))
         options.check(len(sentences))
 
-        from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
+        inspect_decision: Callable[..., DecisionRecord] = self.load_job()
 
         opened = request.open()
         with request.steps("explaining") as before_batch:

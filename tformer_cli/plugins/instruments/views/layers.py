@@ -127,16 +127,15 @@ class LayersView(SentenceView[LayersRecord]):
         tformer inspect-layers runs/quickstart --tune corpus/valid.en
         tformer inspect-layers runs/quickstart "It is old." --target "Il est vieux." --untuned
     """
+    job = "tformer_cli.plugins.instruments.jobs.layers:LayersReader"
     Options = LayersOptions
     tasks = TRANSLATORS
     formats = ("text", "jsonl", "html", "svg", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LayersOptions) -> LayersRecord:
-        from tformer_cli.plugins.instruments.jobs.layers import LayersReader
-
-        key = LayersReader, options.untuned
+        key = self.job, options.untuned
         if key not in subject.cached:
-            subject.cached[key] = LayersReader(subject, tuned=not options.untuned)
+            subject.cached[key] = self.load_job()(subject, tuned=not options.untuned)
         record: LayersRecord = subject.cached[key].read(sentence)
         return record
 

@@ -13,7 +13,7 @@ from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tformer_cli.inspect.record import ModelSummary
     from tformer_cli.plugins.instruments.probes import LayerProbe, ProbeResult
@@ -100,6 +100,7 @@ class ProbeView(CorpusView[ProbeReport]):
         tformer inspect-probe runs/quickstart -i a.en --labels a.tags --property label
         tformer inspect-probe runs/shakespeare -i a.txt --property next
     """
+    job = "tformer_cli.plugins.instruments.jobs.probe:inspect_probe"
     Options, Inputs = ProbeOptions, ProbeInputs
     tasks = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
     formats = ("text", "jsonl")
@@ -110,7 +111,7 @@ class ProbeView(CorpusView[ProbeReport]):
             file and request.lines(file) for file in (inputs.labels, inputs.target_file)
         )
 
-        from tformer_cli.plugins.instruments.jobs.probe import inspect_probe
+        inspect_probe: Callable[..., ProbeReport] = self.load_job()
 
         opened = request.open()
         with request.progress("reading") as progress:
