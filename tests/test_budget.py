@@ -18,25 +18,25 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    "core": 0,
-    "corpora_tools": 0,
-    "documents": 0,
-    "instruments": 0,
-    "legacy": 0,
-    "serve": 0,
-    "tests of core": 0,
-    "tests of corpora_tools": 0,
-    "tests of documents": 0,
-    "tests of instruments": 0,
-    "tests of legacy": 0,
-    "tests of serve": 0,
+    "core": 83386,
+    "corpora_tools": 4555,
+    "documents": 6598,
+    "instruments": 10921,
+    "legacy": 1187,
+    "serve": 8277,
+    "tests of core": 70124,
+    "tests of corpora_tools": 3145,
+    "tests of documents": 4999,
+    "tests of instruments": 4248,
+    "tests of legacy": 960,
+    "tests of serve": 7958,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 506
+MODULES = 519
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
