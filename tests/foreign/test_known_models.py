@@ -131,10 +131,10 @@ def test_a_pair_is_downloaded_once_and_translates_as_its_files(firefox):
     first = run("translate", "xx-yy", "a cat")
     assert first.stdout == expected
     assert "xx-yy: firefox-xx-yy (Firefox, MPL-2.0, 22 MB)\n" in first.stderr
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     again = run("translate", "firefox-xx-yy", "a cat")
     assert (again.stdout, again.stderr) == (expected, "computing on cpu in int8\n")
-    assert len(server.asked) == 2  # one import, whatever the model is called
+    assert len(server.requests) == 2  # one import, whatever the model is called
     assert output_of("info", "xx-yy").splitlines()[0].split() == ["Model", "xx-yy"]
     opened = open_model("xx-yy", precision="int8")
     assert [translation.text for translation in opened.translator.translate(["a cat"])] == [
@@ -154,7 +154,7 @@ def test_a_directory_of_the_name_goes_first(firefox):
     source, server = firefox
     Path("xx-yy").symlink_to(source)
     output_of("translate", "xx-yy", "a cat", "--quiet")
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_without_a_network_the_files_and_their_place_are_named(firefox, tmp_path):
