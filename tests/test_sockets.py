@@ -29,9 +29,11 @@ TABLES = [COMMANDS, VIEWS, FORMATS, READERS]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.group)
-def test_every_row_that_ships_is_loaded_under_its_name(table):
+def test_every_row_that_ships_is_loaded_under_its_name_without_a_search(table, monkeypatch):
+    monkeypatch.setattr(sockets, "_entry_points", lambda _: pytest.fail("disk was read"))
     for name in table.shipped:
-        assert getattr(table[name], "name", name) == name
+        assert name in table
+        assert getattr(table[name], "name", name) == getattr(table.get(name), "name", name) == name
 
 
 @pytest.fixture
@@ -56,8 +58,7 @@ def test_what_ships_goes_first_and_wins(installed):
     assert dict(table) == {"shipped": 1, "late": sys.maxunicode, "added": sys.maxsize}
     assert len(table) == 3
     assert "added" in table
-    assert "other" not in table
-    assert table.get("other") is None
+    assert (table.get("other"), "other" in table) == (None, False)
     with pytest.raises(KeyError, match="other"):
         table["other"]
     assert messages == []
@@ -68,7 +69,6 @@ def test_what_ships_goes_first_and_wins(installed):
     [
         ("no_such_module:x", "cannot be loaded (ModuleNotFoundError: No module named"),
         ("os:no_such_name", "cannot be loaded (AttributeError: module 'os' has no attribute"),
-        ("sys:exit_", "cannot be loaded (AttributeError"),
         ("os:getcwd", "is no int"),
         ("sys:maxsize sys:api_version", "is named by a package, too"),
     ],
@@ -89,15 +89,22 @@ def test_a_row_with_another_name_is_refused(installed, monkeypatch):
     assert "calls itself b" in messages[0]
 
 
+@pytest.mark.parametrize("text", [b"[tformer.views]\nx = \xff\n", b"[tformer.views]\nx\n"])
+def test_damaged_metadata_is_a_warning(installed, monkeypatch, tmp_path, text):
+    find, (_, messages) = sockets._entry_points, installed()
+    metadata = tmp_path / "broken-1.dist-info"
+    metadata.mkdir()
+    (metadata / "entry_points.txt").write_bytes(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert sockets._is_mentioned.__wrapped__()
+    monkeypatch.setattr(sockets, "_is_mentioned", lambda: True)
+    assert find.__wrapped__("tformer.views") == {}
+    assert "cannot be read" in "".join(messages)
+
+
 def test_without_a_program_a_warning_is_pythons():
     with pytest.warns(RuntimeWarning, match="broken"):
         sockets._warn("broken")
-
-
-def test_no_disk_is_read_for_what_ships(monkeypatch):
-    monkeypatch.setattr(sockets, "_entry_points", lambda _: pytest.fail("disk was read"))
-    for table in TABLES:
-        assert all(name in table and table[name] and table.get(name) for name in table.shipped)
 
 
 def test_the_guide_shows_the_sample_package():
@@ -131,8 +138,7 @@ def environment(tmp_path_factory):
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv/bin/python"
     site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
-    paths = [path for path in sys.path if Path(path).is_dir() and "lib/python" not in path]
-    paths += [path for path in sys.path if path.endswith("-packages")]
+    paths = [path for path in sys.path if path.endswith("-packages")]
     Path(site, "this.pth").write_text("\n".join([str(Path(__file__).parents[1]), *paths]))
     subprocess.run(
         [
@@ -143,10 +149,9 @@ def environment(tmp_path_factory):
     )
 
     def run(*words, **options):
-        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return subprocess.run(
-            [python, "-m", "tformer_cli", *map(str, words)],
-            **{"capture_output": True, "text": True, "env": environ, "cwd": folder, **options},
+            [python, "-I", "-m", "tformer_cli", *map(str, words)],
+            **{"capture_output": True, "text": True, "cwd": folder, **options},
             check=False,
         )
 
@@ -198,9 +203,8 @@ def test_a_package_adds_a_reader(environment, model, tmp_path):
     answer = environment("import", archive, "-o", tmp_path / "imported", "-q")
     assert (answer.returncode, answer.stderr) == (0, "")
     line = "The cat sleeps."
-    own, other = (
-        environment("translate", path, line, "-q").stdout for path in (model, tmp_path / "imported")
-    )
+    models = model, tmp_path / "imported"
+    own, other = (environment("translate", path, line, "-q").stdout for path in models)
     assert own == other != ""
 
 
@@ -211,14 +215,10 @@ def test_a_broken_package_is_one_warning(environment, model):
     file.write_text("1 / 0\n")
     try:
         screen = environment("--help")
-        assert screen.returncode == 0
+        assert (screen.returncode, "count-words" in screen.stdout) == (0, False)
         (line,) = screen.stderr.splitlines()
-        assert line == (
-            "warning: tformer-sample 0.1: tformer.commands: count-words "
-            "(tformer_sample.words:COMMAND) cannot be loaded (ZeroDivisionError: division by "
-            "zero); update or remove the package"
-        )
-        assert "count-words" not in screen.stdout
+        assert line.startswith("warning: tformer-sample 0.1: tformer.commands: count-words (")
+        assert "cannot be loaded (ZeroDivisionError: division by zero); update or" in line
         answer = environment("translate", model, "The cat sleeps.", "-q")
         assert (answer.returncode, answer.stderr) == (0, "")
         refused = environment("count-words", input="")

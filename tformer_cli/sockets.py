@@ -81,20 +81,18 @@ class Socket(Mapping[str, Row], Generic[Row]):
         if not isinstance(row, str) and row is not None:
             return row
         if name not in self._loaded:
-            entries = _entry_points(self.group).get(name)
-            outside = self._load(*entries) if row is None and entries else None
+            entries = _entry_points(self.group).get(name, ()) if row is None else ()
+            outside = self._load(*entries) if entries else None
             self._loaded[name] = outside if row is None else load_place(row)
         return self._loaded[name]
 
     def _load(self, entry: EntryPoint, *others: EntryPoint) -> Row | None:
-        row = None
         try:
             row = entry.load()
+            problem = self._problem(entry, row, others)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever its code does
             reason = str(error).partition("\n")[0]
             problem = f"cannot be loaded ({type(error).__name__}: {reason})"
-        else:
-            problem = self._problem(entry, row, others)
         if problem:
             place = f"{self.group}: {entry.name} ({entry.value})"
             report(f"{_package(entry)}: {place} {problem}; update or remove the package")
@@ -125,7 +123,11 @@ def _entry_points(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
         return {}
     from importlib.metadata import entry_points
 
-    entries = entry_points(group=group)
+    try:
+        entries = entry_points(group=group)
+    except Exception as error:  # noqa: BLE001 - files of any package may be damaged
+        report(f"{group}: the entry points of a package cannot be read ({error}); install it again")
+        return {}
     return {name: tuple(entries.select(name=name)) for name in sorted(entries.names)}
 
 
@@ -140,10 +142,8 @@ def _is_mentioned() -> bool:
             names = os.listdir(folder or os.curdir)  # noqa: PTH208 - pathlib is slower
         except OSError:  # a zip file, or a folder that is gone
             continue
-        if any(
-            name.endswith(_METADATA) and _mentions(f"{folder or os.curdir}/{name}")
-            for name in names
-        ):
+        packages = (f"{folder or os.curdir}/{n}" for n in names if n.endswith(_METADATA))
+        if any(map(_mentions, packages)):
             return True
     return False
 
