@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -52,6 +53,8 @@ class SearchOption(Option):
     """The help sentence, or all of the option, for language models; empty: the same."""
     needs_source: bool = False
     """True if language models do not have it."""
+    needs_sampling: bool = False
+    """True if a search that does not sample does not look at it."""
 
 
 def _setting(
@@ -63,6 +66,9 @@ def _setting(
 ) -> Default:
     details = {"shown_default": "the model's", **details}
     return declare(default, SearchOption(help_text, panel, known_to=known_to, **details))
+
+
+_sampling = partial(_setting, known_to="beam", panel="Sampling", needs_sampling=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,17 +182,14 @@ class DecodingConfig:
         of_prompts="Sample texts instead of searching for the best.",
     )
     # "beam": without sampling, or groups, the other settings of sampling and groups change nothing
-    temperature: Annotated[float, POSITIVE] = _setting(
-        1.0, "Sampling temperature; below 1, likely tokens become likelier.", "beam", "Sampling"
+    temperature: Annotated[float, POSITIVE] = _sampling(
+        1.0, "Sampling temperature; below 1, likely tokens become likelier."
     )
-    top_k: Annotated[int, at_least(0)] = _setting(
-        0, "Sample from the N most probable tokens; 0 is all.", "beam", "Sampling"
+    top_k: Annotated[int, at_least(0)] = _sampling(
+        0, "Sample from the N most probable tokens; 0 is all."
     )
-    top_p: Annotated[float, SHARE] = _setting(
-        1.0,
-        "Nucleus sampling: sample from the fewest tokens whose probabilities sum to X.",
-        "beam",
-        "Sampling",
+    top_p: Annotated[float, SHARE] = _sampling(
+        1.0, "Nucleus sampling: sample from the fewest tokens whose probabilities sum to X."
     )
     diversity_groups: Annotated[int, at_least(1)] = _setting(
         1,
@@ -206,11 +209,8 @@ class DecodingConfig:
         "plain",
         "Sampling",
     )
-    candidates: Annotated[int, between(1, MOST_HYPOTHESES)] = _setting(
-        32,
-        "Candidates to sample for minimum Bayes risk decoding with --sampling.",
-        "beam",
-        "Sampling",
+    candidates: Annotated[int, between(1, MOST_HYPOTHESES)] = _sampling(
+        32, "Candidates to sample for minimum Bayes risk decoding with --sampling."
     )
     """Candidates to sample for minimum Bayes risk decoding with `sampling`."""
     distinct_texts: bool = _setting(
@@ -295,6 +295,7 @@ def known_settings(level: Level) -> Mapping[str, Container[Any]]:
     return MappingProxyType(known)
 
 
+NEED_SAMPLING = tuple(name for name, option in _OPTIONS.items() if option.needs_sampling)
 BEAM_SEARCH = known_settings("beam")
 PLAIN_SEARCH = known_settings("plain")
 KERNEL_SEARCH = known_settings("kernels")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tformer_cli.errors import Setting, UsageError
 from tformer_cli.search.config import (
     MOST_HYPOTHESES,
+    NEED_SAMPLING,
     DecodingConfig,
     Engine,
     EnsembleSpace,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 SEEDS = 2**63
 """Number of seeds there are."""
-_ONLY_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
-"""Settings that beam search does not look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +195,7 @@ def overridden(
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise UsageError.of("{}: {}", Setting(name), reason) from None
-    idle = next((name for name in _ONLY_SAMPLING if name in settings and not chosen.sampling), None)
+    idle = next((name for name in NEED_SAMPLING if name in settings and not chosen.sampling), None)
     if idle is not None:
         raise UsageError.of("{}: needs sampling; add {sampling}", Setting(idle))
     return chosen
