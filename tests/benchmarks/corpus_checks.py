@@ -3,9 +3,10 @@
 python tests/benchmarks/corpus_checks.py --data DIR [--source en --target de] quality
 python tests/benchmarks/corpus_checks.py --data DIR speed --pairs 100000,1000000
 
-`quality` damages a clean corpus in known ways at known lines (tests/quality/damage.py) and
-prints recall and precision. `speed` repeats a corpus, with a number in each line so that pairs
-differ, and runs each command in a process of its own: pairs a second and peak memory.
+`quality` damages a clean corpus in known ways at known lines
+(tests/plugins/corpora_tools/quality/damage.py) and prints recall and precision. `speed` repeats a
+corpus, with a number in each line so that pairs differ, and runs each command in a process of its
+own: pairs a second and peak memory.
 """
 
 import argparse
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from harness import TFORMER, cost_of, work_directory, write
 
-from tests.quality.damage import FOREIGN, KINDS, measure, write_damaged
-from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
-from tformer_cli.quality.facts import Detector
+from tests.plugins.corpora_tools.quality.damage import FOREIGN, KINDS, measure, write_damaged
+from tformer_cli.plugins.corpora_tools.quality.checks import DEFAULT, NEAR_DUPLICATE
+from tformer_cli.plugins.corpora_tools.quality.facts import Detector
 
 
 def main():

@@ -314,7 +314,7 @@ def test_a_full_temporary_directory_is_named(tmp_path):
     code = (
         "import errno, os, tempfile\n"
         "from contextlib import closing\n"
-        "from tformer_cli.quality import minhash, repeats\n"
+        "from tformer_cli.plugins.corpora_tools.quality import minhash, repeats\n"
         "class Full:\n"
         "    def write(self, data): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "    close = flush = lambda self: self.write(b'')\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.errors import DataError
-from tformer_cli.quality.examine import Corpora
+from tformer_cli.plugins.corpora_tools.quality.examine import Corpora
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.text.lines import LineCounts

@@ -15,7 +15,6 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.metrics.choices import record_key
-from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.search.text_windows import text_scores
@@ -23,7 +22,15 @@ from tformer_cli.show.notebook import html_table
 from tformer_cli.text.blocks import join_lines
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
-from tformer_cli.text.lines import LineCounts, check_lines, given_lines, read_lines
+from tformer_cli.text.lines import (
+    JSONL,
+    TSV,
+    LineCounts,
+    check_lines,
+    ending_of,
+    given_lines,
+    read_lines,
+)
 from tformer_cli.wording import is_blank
 
 # sacrebleu, numpy and torch are imported where something is computed with them

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
 """Settings of opening that have nothing to do with a search."""
-
-
+WITHOUT_VALIDATION = (
+    "data.valid: names no corpus, so no step is validated and the best cannot be chosen; hold out "
+    "some of the data for it"
+)
 Progress = Callable[[str, int], None]
 """Called with the name of the data in preparation, and the number of its pairs that are done."""
 
@@ -96,9 +98,6 @@ class Training(ABC):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the training data, a sentence each."""
-        # Not at the top: completing `tformer train` looks up a kind, and must not wait for numpy
-        from tformer_cli.quality.doubts import WITHOUT_VALIDATION
-
         return () if recipe.data.valid else (WITHOUT_VALIDATION,)
 
 

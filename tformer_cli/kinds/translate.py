@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST, task_kind
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.kinds.kind import Examples, Kind, Training
+from tformer_cli.sockets import load_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,9 +91,10 @@ class Translation(Training):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the corpora, languages and lengths."""
-        from tformer_cli.quality.doubts import doubts
-
-        return doubts(recipe.data)
+        doubts: Iterable[str] = load_place(
+            "tformer_cli.plugins.corpora_tools.quality.doubts:doubts"
+        )(recipe.data)
+        return doubts
 
 
 def opened_translator(opening: Opening) -> Opened:

@@ -171,7 +171,21 @@ def compressed_ending(path: str | PurePath) -> str:
     return suffix if suffix in OPENERS else ""
 
 
+def ending_of(file: str) -> str:
+    """The ending of a file's name, without that of a compressed one."""
+    return PurePath(plain_name(file)).suffix.lower()
+
+
+def plain_name(file: str) -> str:
+    """The name of a file without its directory and the ending of a compressed one."""
+    path = PurePath(file)
+    # the output is not compressed
+    return path.stem if compressed_ending(path) else path.name
+
+
 BLOCK_BYTES = 1 << 16
+TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
+"""Endings of tables."""
 
 
 @dataclass

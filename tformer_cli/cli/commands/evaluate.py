@@ -42,7 +42,10 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
 from tformer_cli.metrics.choices import record_key
+from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import LineCounts
+
+SHARE_OF_EQUAL = "tformer_cli.plugins.corpora_tools.quality.doubts:share_of_equal"
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -407,12 +410,11 @@ def _check_has_no_search(
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:
     """Warns if the first reference is the source again, or the two look swapped."""
-    from tformer_cli.quality.doubts import share_of_equal
     from tformer_cli.text.languages import looks_swapped
 
     pairs = list(zip(sources, references, strict=False))  # their numbers are compared elsewhere
     own, other = info.source_language, info.target_language
-    share = share_of_equal(pairs)
+    share: float = load_place(SHARE_OF_EQUAL)(pairs)
     if share > 0.5:
         warn(f"--reference: {share:.0%} of its lines are those of --source; name the translation")
     elif looks_swapped(pairs, own, other):

@@ -27,8 +27,8 @@ from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, Rec
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
-    from tformer_cli.cli.commands.train_text import TextRun
     from tformer_cli.inspect.views.corpus import AlignmentScore
+    from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
 

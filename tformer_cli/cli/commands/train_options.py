@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import is_live, note
 from tformer_cli.errors import UsageError
+from tformer_cli.sockets import load_place
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
-    from tformer_cli.cli.commands.train_text import TextRun
+    from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
 
@@ -89,8 +90,9 @@ class RecipeOptions:
         fresh: bool,
     ) -> "TextRun | None":
         """Reads the text that the arguments name, and chooses a recipe; None: they name one."""
-        from tformer_cli.cli.commands.train_text import text_run
-
+        text_run: Callable[..., TextRun | None] = load_place(
+            "tformer_cli.plugins.corpora_tools.commands.train_text:text_run"
+        )
         return text_run(
             files,
             run,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tformer_cli.errors import DataError
-from tformer_cli.quality.checks import (
+from tformer_cli.plugins.corpora_tools.quality.checks import (
     CHECKS,
     DEFAULT,
     DROPPING,
@@ -16,10 +16,10 @@ from tformer_cli.quality.checks import (
     checks_for,
     written_out,
 )
-from tformer_cli.quality.doubts import doubts_about
-from tformer_cli.quality.examine import Judged, Progress, judge, survey
-from tformer_cli.quality.facts import PAIRS, CorpusFacts, CorpusKind
-from tformer_cli.quality.given import GivenData, files_of, options_of_fields
+from tformer_cli.plugins.corpora_tools.quality.doubts import doubts_about
+from tformer_cli.plugins.corpora_tools.quality.examine import Judged, Progress, judge, survey
+from tformer_cli.plugins.corpora_tools.quality.facts import PAIRS, CorpusFacts, CorpusKind
+from tformer_cli.plugins.corpora_tools.quality.given import GivenData, files_of, options_of_fields
 from tformer_cli.show.document import Cell, Document, Note, Section, Sentence, Sentences, Table
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_name, text_files

@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 
 from tests.commands import under
+from tests.plugins.corpora_tools.quality.test_checks import ENGLISH, FRENCH
 from tests.policy import POLICY
-from tests.quality.test_checks import ENGLISH, FRENCH
 from tformer_cli.corpora.grammar.generate import generate_corpus
-from tformer_cli.quality.examine import judge
+from tformer_cli.plugins.corpora_tools.quality.examine import judge
 
 N = 60
 
@@ -364,7 +364,7 @@ def test_an_interrupted_clean_leaves_the_earlier_output(noisy, tmp_path, monkeyp
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tformer_cli.quality.clean_data.report_text", fail)
+    monkeypatch.setattr("tformer_cli.plugins.corpora_tools.quality.clean_data.report_text", fail)
     assert run("clean", "a.en", "a.fr", "-o", "out", "--only", "empty").exit_code != 0
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.fr", "out", "out.part"}
@@ -377,8 +377,8 @@ NEAR = ["--near", "--scores", "scores", "--held-out", "held.en"]
 def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
     noisy, tmp_path, monkeypatch, options
 ):
-    monkeypatch.setattr("tformer_cli.quality.clean_data.MARK_EVERY", 8)
-    monkeypatch.setattr("tformer_cli.quality.examine.CHUNK", 16)
+    monkeypatch.setattr("tformer_cli.plugins.corpora_tools.quality.clean_data.MARK_EVERY", 8)
+    monkeypatch.setattr("tformer_cli.plugins.corpora_tools.quality.examine.CHUNK", 16)
     write("scores", [f"{-0.1 * (n % 7):.1f}" for n in range(N)])
     write("held.en", [noisy[40][0]])
     command = ["clean", "a.en", "a.fr", *options, "-o"]
@@ -394,7 +394,7 @@ def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
             judged.append(verdict)
             yield verdict
 
-    monkeypatch.setattr("tformer_cli.quality.clean_data.judge", counting)
+    monkeypatch.setattr("tformer_cli.plugins.corpora_tools.quality.clean_data.judge", counting)
     for stops in ((5,), (8,), (13, 21), (30, 30, 59)):
         for stop_at in stops:
             judged.clear()
@@ -413,9 +413,9 @@ def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
 def test_a_partial_clean_of_other_inputs_or_with_other_files_is_refused(
     noisy, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tformer_cli.quality.clean_data.MARK_EVERY", 8)
+    monkeypatch.setattr("tformer_cli.plugins.corpora_tools.quality.clean_data.MARK_EVERY", 8)
     with monkeypatch.context() as context:
-        context.setattr("tformer_cli.quality.clean_data.report_text", 1 // 1)
+        context.setattr("tformer_cli.plugins.corpora_tools.quality.clean_data.report_text", 1 // 1)
         assert run("clean", "a.en", "a.fr", "-o", "out").exit_code != 0
     message = "out.part: was started with a different checks; remove it and"
     refused("clean", "a.en", "a.fr", "-o", "out", "--only", "empty", says=message)

@@ -18,9 +18,8 @@ from tformer_cli.plugins.corpora_tools.bulk.shards import (
     Shard,
     Source,
 )
-from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.text.config import CorpusConfig
-from tformer_cli.text.lines import shard_range
+from tformer_cli.text.lines import JSONL, TSV, ending_of, shard_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

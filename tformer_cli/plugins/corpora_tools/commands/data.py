@@ -17,12 +17,12 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, warn, write_line
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.settings import NEAR, CheckSettings, Fields
+from tformer_cli.plugins.corpora_tools.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.quality.clean_data import CleanReport
-    from tformer_cli.quality.given import GivenData
+    from tformer_cli.plugins.corpora_tools.quality.clean_data import CleanReport
+    from tformer_cli.plugins.corpora_tools.quality.given import GivenData
 
 data_app = CommandGroup(
     "data",
@@ -82,7 +82,11 @@ def check(
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
     from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
-    from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE, chosen_checks
+    from tformer_cli.plugins.corpora_tools.quality.checks import (
+        DEFAULT,
+        NEAR_DUPLICATE,
+        chosen_checks,
+    )
 
     names = chosen_checks(checks, DEFAULT)
     chosen = chosen_format(format_, output, FORMATS, "json")
@@ -121,7 +125,7 @@ def clean(
         tformer data clean train.en train.de -o cleaned
         tformer data clean pairs.tsv --without numbers,copied -o cleaned
     """
-    from tformer_cli.quality.checks import DEFAULT, DROPPING, chosen_checks
+    from tformer_cli.plugins.corpora_tools.quality.checks import DEFAULT, DROPPING, chosen_checks
 
     _clean(files, output, chosen_checks(checks, DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
@@ -153,7 +157,7 @@ def dedupe(
         tformer data dedupe train.en train.de -o unique
         tformer data dedupe pairs.jsonl --by source --held-out test.en -o unique
     """
-    from tformer_cli.quality.checks import (
+    from tformer_cli.plugins.corpora_tools.quality.checks import (
         DUPLICATE,
         REPEATED_SOURCE,
         REPEATED_TARGET,
@@ -193,7 +197,7 @@ def split(
         tformer data split all.en all.de -o corpus --valid 1000 --test 1000
         tformer data split pairs.tsv -o corpus --near --seed 2
     """
-    from tformer_cli.quality.split_data import split_data
+    from tformer_cli.plugins.corpora_tools.quality.split_data import split_data
 
     data = _open_data(files, fields, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
@@ -223,8 +227,8 @@ def _open_data(
     quiet: bool,
 ) -> "GivenData":
     """Returns the corpora that files or a recipe name; notes which columns are read."""
-    from tformer_cli.quality.facts import PAIRS
-    from tformer_cli.quality.given import given_data
+    from tformer_cli.plugins.corpora_tools.quality.facts import PAIRS
+    from tformer_cli.plugins.corpora_tools.quality.given import given_data
 
     data = given_data(files, fields, checks, near=near)
     # A table does not say which column is the source: a wrong guess must be seen
@@ -250,8 +254,8 @@ def _clean(
     by: str = "pair",
 ) -> None:
     """Writes the kept pairs, and says on stderr how many each check dropped."""
-    from tformer_cli.quality.checks import NEAR_DUPLICATE
-    from tformer_cli.quality.clean_data import clean_data
+    from tformer_cli.plugins.corpora_tools.quality.checks import NEAR_DUPLICATE
+    from tformer_cli.plugins.corpora_tools.quality.clean_data import clean_data
 
     near = NEAR_DUPLICATE in dropping
     data = _open_data(files, fields, checks, near=near, quiet=quiet)

@@ -34,13 +34,13 @@ from tformer_cli.plugins.corpora_tools.distill.setup import (
 )
 from tformer_cli.plugins.corpora_tools.distill.stages import Stage
 from tformer_cli.plugins.corpora_tools.distill.translations import COUNTS, read_translations
-from tformer_cli.quality.given import plain_name
 from tformer_cli.search.keywords import TranslatorOptions
 from tformer_cli.show.document import Document, Section, Table
 from tformer_cli.show.html import render_html
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.text.lines import plain_name
 from tformer_cli.wording import is_blank
 
 SCHEMA = "tformer.distillation/1"

@@ -25,11 +25,10 @@ from tformer_cli.plugins.corpora_tools.distill.setup import (
     model_hash,
 )
 from tformer_cli.plugins.corpora_tools.distill.stages import Stage
-from tformer_cli.quality.given import ending_of
 from tformer_cli.recipe import Recipe
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
-from tformer_cli.text.lines import read_lines, without_surrogates
+from tformer_cli.text.lines import ending_of, read_lines, without_surrogates
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.train.data import make_tokenizer
 from tformer_cli.trainer.distillation import DistillationConfig

@@ -7,20 +7,25 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.checks import asked_checks, checks_for
-from tformer_cli.quality.examine import Corpora
-from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
-from tformer_cli.quality.minhash import HeldOut
-from tformer_cli.quality.model_scores import ModelScores
-from tformer_cli.quality.settings import CheckSettings, Fields
+from tformer_cli.plugins.corpora_tools.quality.checks import asked_checks, checks_for
+from tformer_cli.plugins.corpora_tools.quality.examine import Corpora
+from tformer_cli.plugins.corpora_tools.quality.facts import (
+    LABELED,
+    PAIRS,
+    TEXTS,
+    CorpusKind,
+    Detector,
+)
+from tformer_cli.plugins.corpora_tools.quality.minhash import HeldOut
+from tformer_cli.plugins.corpora_tools.quality.model_scores import ModelScores
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings, Fields
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.text.fields import with_label_fields, with_text_field
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
-from tformer_cli.text.lines import compressed_ending, read_lines
+from tformer_cli.text.lines import JSONL, TSV, ending_of, read_lines
 
-TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 # Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL.
 DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
 TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
@@ -197,18 +202,6 @@ def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
         is_code = main_code(ending) in FUNCTION_WORDS.keys() | SCRIPTS.keys()
         codes.append(code or (ending if is_code else ""))
     return codes[0], codes[1]
-
-
-def ending_of(file: str) -> str:
-    """The ending of a file's name, without that of a compressed one."""
-    return Path(plain_name(file)).suffix.lower()
-
-
-def plain_name(file: str) -> str:
-    """The name of a file without its directory and the ending of a compressed one."""
-    path = Path(file)
-    # the output is not compressed
-    return path.stem if compressed_ending(path) else path.name
 
 
 def _is_recipe(files: Sequence[str]) -> bool:

@@ -4,8 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tformer_cli.quality.checks import CHECKS, DROPPING, findings_of, is_same_text
-from tformer_cli.quality.facts import PAIRS, estimate_facts
+from tformer_cli.kinds.kind import WITHOUT_VALIDATION
+from tformer_cli.plugins.corpora_tools.quality.checks import (
+    CHECKS,
+    DROPPING,
+    findings_of,
+    is_same_text,
+)
+from tformer_cli.plugins.corpora_tools.quality.facts import PAIRS, estimate_facts
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_records, text_files
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
@@ -19,10 +25,6 @@ MANY = 0.1
 WHOLE_CORPUS = {"identical", "copied", "swapped", "script"}
 # Pairs that a corpus must have for shares of them to mean something.
 FEWEST_PAIRS = 8
-WITHOUT_VALIDATION = (
-    "data.valid: names no corpus, so no step is validated and the best cannot be chosen; hold out "
-    "some of the data for it"
-)
 COLUMN_NAMES = """
     source src source_text input original sentence sentence1 sentence2 text target tgt trg
     target_text output translation reference english german french spanish italian portuguese dutch

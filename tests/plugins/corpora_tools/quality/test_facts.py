@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from tests.quality.damage import KINDS, measure, write_damaged
-from tests.quality.test_checks import ENGLISH
-from tests.quality.test_checks import FRENCH as FRENCH_LINE
+from tests.plugins.corpora_tools.quality.damage import KINDS, measure, write_damaged
+from tests.plugins.corpora_tools.quality.test_checks import ENGLISH
+from tests.plugins.corpora_tools.quality.test_checks import FRENCH as FRENCH_LINE
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.quality.checks import (
+from tformer_cli.plugins.corpora_tools.quality.checks import (
     CHECKS,
     MALFORMED,
     SCORE,
@@ -21,7 +21,7 @@ from tformer_cli.quality.checks import (
     findings_of,
     wrong_language,
 )
-from tformer_cli.quality.facts import (
+from tformer_cli.plugins.corpora_tools.quality.facts import (
     LABELED,
     PAIRS,
     TEXTS,
@@ -30,8 +30,8 @@ from tformer_cli.quality.facts import (
     deviation,
     estimate_facts,
 )
-from tformer_cli.quality.model_scores import ModelScores
-from tformer_cli.quality.settings import CheckSettings
+from tformer_cli.plugins.corpora_tools.quality.model_scores import ModelScores
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.wording import installing
 

@@ -13,14 +13,29 @@ import numpy.typing as npt
 
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import directory_aside
-from tformer_cli.quality.checks import is_same_text
-from tformer_cli.quality.clean_data import REPORT, check_output, corpus_of_files, report_text
-from tformer_cli.quality.examine import Progress
-from tformer_cli.quality.given import GivenData, ending_of
-from tformer_cli.quality.minhash import PAIRS_AT_ONCE, NearDuplicates, signatures_of_texts
-from tformer_cli.quality.repeats import Keys, Repeated, keys_of_pair, repeated_keys
+from tformer_cli.plugins.corpora_tools.quality.checks import is_same_text
+from tformer_cli.plugins.corpora_tools.quality.clean_data import (
+    REPORT,
+    check_output,
+    corpus_of_files,
+    report_text,
+)
+from tformer_cli.plugins.corpora_tools.quality.examine import Progress
+from tformer_cli.plugins.corpora_tools.quality.given import GivenData
+from tformer_cli.plugins.corpora_tools.quality.minhash import (
+    PAIRS_AT_ONCE,
+    NearDuplicates,
+    signatures_of_texts,
+)
+from tformer_cli.plugins.corpora_tools.quality.repeats import (
+    Keys,
+    Repeated,
+    keys_of_pair,
+    repeated_keys,
+)
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import text_files
+from tformer_cli.text.lines import ending_of
 from tformer_cli.wording import count_of, is_blank
 
 SCHEMA = "tformer.datasplit/1"

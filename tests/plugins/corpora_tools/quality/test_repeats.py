@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.text.conftest import make_pairs
-from tformer_cli.quality import repeats
-from tformer_cli.quality.minhash import (
+from tformer_cli.plugins.corpora_tools.quality import repeats
+from tformer_cli.plugins.corpora_tools.quality.minhash import (
     BANDS,
     BETWEEN_SIDES,
     GRAM,
@@ -26,8 +26,14 @@ from tformer_cli.quality.minhash import (
     signatures,
     signatures_of_texts,
 )
-from tformer_cli.quality.repeats import NEVER, KeyFiles, key_of, keys_of_pair, normalize_text
-from tformer_cli.quality.split_data import (
+from tformer_cli.plugins.corpora_tools.quality.repeats import (
+    NEVER,
+    KeyFiles,
+    key_of,
+    keys_of_pair,
+    normalize_text,
+)
+from tformer_cli.plugins.corpora_tools.quality.split_data import (
     TEST,
     TRAIN,
     VALID,

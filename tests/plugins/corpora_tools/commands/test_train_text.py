@@ -10,14 +10,19 @@ import pytest
 
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
-from tformer_cli.cli.commands.train_text import TextRun
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError
-from tformer_cli.quality.minhash import HeldOut
+from tformer_cli.plugins.corpora_tools.choose import Limits
+from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
+from tformer_cli.plugins.corpora_tools.own_text import (
+    choose_recipe,
+    is_written,
+    read_own_text,
+    write_own_text,
+)
+from tformer_cli.plugins.corpora_tools.quality.minhash import HeldOut
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.lines import read_lines
-from tformer_cli.train.choose import Limits
-from tformer_cli.train.own_text import choose_recipe, is_written, read_own_text, write_own_text
 
 
 def settings(*keys):

@@ -4,8 +4,7 @@ import tomllib
 
 import pytest
 
-from tformer_cli.recipe import load_recipe, make_recipe
-from tformer_cli.train.choose import (
+from tformer_cli.plugins.corpora_tools.choose import (
     Choice,
     CorpusSize,
     Limits,
@@ -15,6 +14,7 @@ from tformer_cli.train.choose import (
     given_limits,
     recipe_text,
 )
+from tformer_cli.recipe import load_recipe, make_recipe
 
 MULTI30K = CorpusSize(n_pairs=29_000, target_bytes=2_080_000)
 """English to German: 460,000 target tokens an epoch by the recipe's tokenizer."""

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tformer_cli.files.atomic import scratch_errors, scratch_file
-from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalize_text
+from tformer_cli.plugins.corpora_tools.quality.repeats import (
+    NEVER,
+    KeyFiles,
+    Keys,
+    Repeated,
+    key_of,
+    normalize_text,
+)
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.wording import is_blank
 

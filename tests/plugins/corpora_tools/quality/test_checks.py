@@ -2,12 +2,17 @@
 
 import pytest
 
-from tests.quality.damage import CYRILLIC
+from tests.plugins.corpora_tools.quality.damage import CYRILLIC
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.checks import CHECKS, DROPPING, findings_of, known_checks
-from tformer_cli.quality.doubts import doubts, share_of_equal
-from tformer_cli.quality.facts import CorpusFacts
-from tformer_cli.quality.settings import CheckSettings
+from tformer_cli.plugins.corpora_tools.quality.checks import (
+    CHECKS,
+    DROPPING,
+    findings_of,
+    known_checks,
+)
+from tformer_cli.plugins.corpora_tools.quality.doubts import doubts, share_of_equal
+from tformer_cli.plugins.corpora_tools.quality.facts import CorpusFacts
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair
 

@@ -12,9 +12,9 @@ from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import OPENERS
 
 if TYPE_CHECKING:
+    from tformer_cli.plugins.corpora_tools.own_text import Chosen, OwnText
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig
-    from tformer_cli.train.own_text import Chosen, OwnText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TextRun:
     @property
     def name(self) -> str:
         """The name that messages about the recipe begin with."""
-        from tformer_cli.train.own_text import CHOSEN
+        from tformer_cli.plugins.corpora_tools.own_text import CHOSEN
 
         return str(self.run / CHOSEN)
 
@@ -39,14 +39,14 @@ class TextRun:
 
     def check_place(self) -> None:
         """Refuses a place that cannot be written, unless a run that resumes has all."""
-        from tformer_cli.train.own_text import check_place, is_written
+        from tformer_cli.plugins.corpora_tools.own_text import check_place, is_written
 
         if not is_written(self.run, self.chosen):
             check_place(self.run)
 
     def write(self, *, quiet: bool) -> None:
         """Writes the held-out sets and the recipe, unless a run that resumes has them."""
-        from tformer_cli.train.own_text import DATA, is_written, write_own_text
+        from tformer_cli.plugins.corpora_tools.own_text import DATA, is_written, write_own_text
 
         if is_written(self.run, self.chosen):
             return
@@ -74,7 +74,7 @@ class TextRun:
     @property
     def test(self) -> "CorpusConfig":
         """The test set, with whole paths."""
-        from tformer_cli.train.own_text import test_corpus
+        from tformer_cli.plugins.corpora_tools.own_text import test_corpus
 
         return test_corpus(self.own, self.run)
 
@@ -107,13 +107,17 @@ def text_run(
     # Only a recipe's name: nothing else is read or imported
     if files[1] is None and not files[0].casefold().endswith((".tsv", *OPENERS)):
         return None
-    from tformer_cli.train.own_text import choose_recipe, names_own_text, read_own_text
+    from tformer_cli.plugins.corpora_tools.own_text import (
+        choose_recipe,
+        names_own_text,
+        read_own_text,
+    )
 
     if not names_own_text(*files):
         return None
+    from tformer_cli.plugins.corpora_tools.choose import given_limits
     from tformer_cli.recipe import overridden_values
     from tformer_cli.runtime import has_fast_bfloat16
-    from tformer_cli.train.choose import given_limits
     from tformer_cli.trainer.processes.launch import read_launch
 
     values = overridden_values(overrides)

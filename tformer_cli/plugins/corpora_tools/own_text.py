@@ -17,11 +17,20 @@ from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_o
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.atomic import aside_of, not_writable, replaceable_directory, write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
-from tformer_cli.quality.clean_data import REPORT, check_output
-from tformer_cli.quality.examine import Progress
-from tformer_cli.quality.facts import LABELED
-from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
-from tformer_cli.quality.split_data import (
+from tformer_cli.plugins.corpora_tools.choose import (
+    Choice,
+    CorpusSize,
+    Limits,
+    choose,
+    estimate,
+    expectation,
+    recipe_text,
+)
+from tformer_cli.plugins.corpora_tools.quality.clean_data import REPORT, check_output
+from tformer_cli.plugins.corpora_tools.quality.examine import Progress
+from tformer_cli.plugins.corpora_tools.quality.facts import LABELED
+from tformer_cli.plugins.corpora_tools.quality.given import GivenData, given_data
+from tformer_cli.plugins.corpora_tools.quality.split_data import (
     SCHEMA,
     SplitReport,
     TooFewApartError,
@@ -31,15 +40,7 @@ from tformer_cli.quality.split_data import (
 from tformer_cli.recipe import has_run, recipe_names
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
-from tformer_cli.train.choose import (
-    Choice,
-    CorpusSize,
-    Limits,
-    choose,
-    estimate,
-    expectation,
-    recipe_text,
-)
+from tformer_cli.text.lines import ending_of, plain_name
 from tformer_cli.wording import count_of, is_blank, visible
 
 DATA, CHOSEN = "data", "chosen.toml"

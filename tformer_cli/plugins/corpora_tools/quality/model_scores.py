@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.quality.checks import SCORE
+from tformer_cli.plugins.corpora_tools.quality.checks import SCORE
 from tformer_cli.text.corpora import SentencePair, corpus_file
 from tformer_cli.text.lines import read_lines
 from tformer_cli.wording import count_of

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tformer_cli.errors import DataError
-from tformer_cli.quality.checks import (
+from tformer_cli.plugins.corpora_tools.quality.checks import (
     DUPLICATE,
     EMPTY,
     HELD_OUT,
@@ -22,7 +22,7 @@ from tformer_cli.quality.checks import (
     checks_for,
     findings_of,
 )
-from tformer_cli.quality.facts import (
+from tformer_cli.plugins.corpora_tools.quality.facts import (
     LABELED,
     PAIRS,
     CorpusFacts,
@@ -31,10 +31,16 @@ from tformer_cli.quality.facts import (
     Sample,
     estimate_facts,
 )
-from tformer_cli.quality.minhash import HeldOut, NearDuplicates
-from tformer_cli.quality.model_scores import ModelScores
-from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, keys_of_pair
-from tformer_cli.quality.settings import CheckSettings
+from tformer_cli.plugins.corpora_tools.quality.minhash import HeldOut, NearDuplicates
+from tformer_cli.plugins.corpora_tools.quality.model_scores import ModelScores
+from tformer_cli.plugins.corpora_tools.quality.repeats import (
+    NEVER,
+    KeyFiles,
+    Keys,
+    Repeated,
+    keys_of_pair,
+)
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import CorpusRecord, read_records
 from tformer_cli.text.lines import LineCounts

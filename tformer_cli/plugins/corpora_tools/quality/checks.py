@@ -10,9 +10,15 @@ from itertools import filterfalse
 from typing import TypeVar
 
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.facts import LABELED, PAIRS, CorpusFacts, CorpusKind, deviation
-from tformer_cli.quality.repeats import normalize_text
-from tformer_cli.quality.settings import CheckSettings
+from tformer_cli.plugins.corpora_tools.quality.facts import (
+    LABELED,
+    PAIRS,
+    CorpusFacts,
+    CorpusKind,
+    deviation,
+)
+from tformer_cli.plugins.corpora_tools.quality.repeats import normalize_text
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.languages import (
     FUNCTION_WORDS,

@@ -11,11 +11,18 @@ from typing import Any, BinaryIO
 from tformer_cli.artifacts.resumable import ResumableFiles, resumable_directory
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.regular_file import MIB, read_regular
-from tformer_cli.quality.checks import CHECKS, DEFAULT, DROPPING
-from tformer_cli.quality.examine import Earlier, Judged, Progress, judge, survey
-from tformer_cli.quality.given import GivenData, options_of_fields, plain_name
+from tformer_cli.plugins.corpora_tools.quality.checks import CHECKS, DEFAULT, DROPPING
+from tformer_cli.plugins.corpora_tools.quality.examine import (
+    Earlier,
+    Judged,
+    Progress,
+    judge,
+    survey,
+)
+from tformer_cli.plugins.corpora_tools.quality.given import GivenData, options_of_fields
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import format_of, text_files
+from tformer_cli.text.lines import plain_name
 from tformer_cli.version import __version__
 
 SCHEMA = "tformer.dataclean/1"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tformer_cli.quality.checks import CHECKS, DROPPING
-from tformer_cli.quality.examine import Corpora, judge, survey
-from tformer_cli.quality.facts import Detector
-from tformer_cli.quality.minhash import HeldOut
+from tformer_cli.plugins.corpora_tools.quality.checks import CHECKS, DROPPING
+from tformer_cli.plugins.corpora_tools.quality.examine import Corpora, judge, survey
+from tformer_cli.plugins.corpora_tools.quality.facts import Detector
+from tformer_cli.plugins.corpora_tools.quality.minhash import HeldOut
 from tformer_cli.text.config import CorpusConfig
 
 Pair = tuple[str, str]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import median
 
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.settings import CheckSettings
+from tformer_cli.plugins.corpora_tools.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.languages import (
     FUNCTION_WORDS,
