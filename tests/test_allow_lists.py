@@ -11,10 +11,10 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.foreign.ctranslate2 import exporting as ctranslate2_export
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.interchange.ctranslate2 import exporting as ctranslate2_export
 from tformer_cli.search import config as decoding_config
 from tformer_cli.search import torch_search
 from tformer_cli.search.config import DecodingConfig

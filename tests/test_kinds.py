@@ -34,7 +34,7 @@ plugins/documents/html.py
 plugins/documents/html_markup.py
 plugins/documents/inline_codes.py
 plugins/documents/markdown.py
-foreign/ctranslate2/importing.py
+plugins/interchange/ctranslate2/importing.py
 foreign/known_models.py
 inspect/views/__init__.py
 quickstart.py
@@ -48,7 +48,7 @@ STILL_TELL_APART = """
 fast/native/search.py
 fast/native/weights.py
 fast/native_search.py
-foreign/export.py
+plugins/interchange/export.py
 inspect/capture/maps.py
 plugins/instruments/jobs/ablate.py
 inspect/jobs/dump_heads.py

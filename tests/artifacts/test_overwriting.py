@@ -20,8 +20,8 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.ctranslate2.exporting import ORIGIN
 from tformer_cli.inspect.jobs.follow_heads import HEADS_LOG, PROBE
+from tformer_cli.plugins.interchange.ctranslate2.exporting import ORIGIN
 from tformer_cli.train import train
 from tformer_cli.train.start import IMPORTED
 from tformer_cli.trainer import run_logs

@@ -11,11 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from tests.cli.test_command import OUTPUTS, arguments, commands, content, with_role
 from tests.commands import output_of, run
 from tests.foreign import encoders
-from tests.foreign.ctranslate2.test_importing import argos, write_model
 from tests.foreign.hugging_face.test_importing import marian as hugging_face
-from tests.foreign.marian.test_importing import OPTIONS, bergamot, weights
-from tests.foreign.marian.test_importing import VARIANTS as MARIAN
-from tests.foreign.marian.test_importing import write as marian
 from tests.foreign.spm import spm
 from tests.foreign.t5.test_importing import random_t5
 from tests.foreign.t5.test_importing import write as t5
@@ -23,6 +19,10 @@ from tests.foreign.test_bert import write_pipeline
 from tests.foreign.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
 from tests.foreign.test_llama import PIECES, random_llama, write_file
 from tests.foreign.test_vit import SHAPE, as_timm, save_model, vit_for_timm
+from tests.plugins.interchange.ctranslate2.test_importing import argos, write_model
+from tests.plugins.interchange.marian.test_importing import OPTIONS, bergamot, weights
+from tests.plugins.interchange.marian.test_importing import VARIANTS as MARIAN
+from tests.plugins.interchange.marian.test_importing import write as marian
 from tests.plugins.legacy.test_fairseq import fairseq_model
 from tests.plugins.legacy.test_mingpt import write_run
 from tests.plugins.legacy.test_opennmt import eole_model, opennmt_model

@@ -27,10 +27,10 @@ from tformer_cli.evaluate.evaluate import (
     reference_loss,
     score_hypotheses,
 )
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
+from tformer_cli.plugins.interchange.export import export_int8
 from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import read_tokenizer
 

@@ -12,16 +12,24 @@ import pytest
 import torch
 
 from tests.commands import output_of, record_of, refused, run
-from tests.foreign.marian.test_importing import OPTIONS, VARIANTS, D, V, bergamot, weights, write
+from tests.plugins.interchange.marian.test_importing import (
+    OPTIONS,
+    VARIANTS,
+    D,
+    V,
+    bergamot,
+    weights,
+    write,
+)
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign import import_model as workflow
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.info import model_details
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.interchange.export import export_int8
 
 WEIGHTS_ASKED = ("float32", None, "float32")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import output_of, record_of, refused, run
 from tests.file_server import file_server
-from tests.foreign.marian.test_importing import OPTIONS, bergamot, weights
+from tests.plugins.interchange.marian.test_importing import OPTIONS, bergamot, weights
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.cache import remember_name
 from tformer_cli.files.download import RemoteFile

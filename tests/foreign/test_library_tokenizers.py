@@ -20,9 +20,9 @@ from tests.foreign.hugging_face.test_decoders import check_import, check_weights
 from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
 from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, import_both
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.generate import generate_texts
+from tformer_cli.plugins.interchange.export import export_hugging_face
 from tformer_cli.text.foreign_pieces import QWEN2_WORDS, LibraryTokenizer
 from tformer_cli.text.tokenizer import parse_tokenizer
 

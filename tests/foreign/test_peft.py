@@ -22,13 +22,13 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.artifacts.weights_file import MODULES, library_name
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.export import export_hugging_face, export_int8
 from tformer_cli.foreign.foreign_model import foreign_names
 from tformer_cli.foreign.hugging_face.families import MARIAN
 from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.adapter_config import adaptable_parts
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.interchange.export import export_hugging_face, export_int8
 
 transformers = pytest.importorskip("transformers")
 

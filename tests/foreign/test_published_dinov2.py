@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.interchange.export import export_hugging_face
 
 pytestmark = pytest.mark.long
 PHOTOS = ("china.jpg", "flower.jpg")

@@ -9,9 +9,9 @@ from tests.foreign.spm import pad_rows
 from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, import_both
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.hugging_face.byte_pieces import END
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import export_hugging_face
 from tformer_cli.text.foreign_pieces import QWEN2_WORDS
 
 transformers = pytest.importorskip("transformers")

@@ -10,8 +10,13 @@ from tests.slowly import slowly
 from tests.zoo import MODELS, STARS, tformer
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.errors import TformerError
-from tformer_cli.foreign.export import export, export_hugging_face, export_int8, export_marian
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import (
+    export,
+    export_hugging_face,
+    export_int8,
+    export_marian,
+)
 from tformer_cli.search.config import DecodingConfig
 
 ALGORITHMS = ("bpe", "unigram", "word", "char", "byte")

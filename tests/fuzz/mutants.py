@@ -7,17 +7,17 @@ import torch
 
 from tests.foreign import encoders, test_gpt2, test_llama
 from tests.foreign import test_library_tokenizers as library
-from tests.foreign.ctranslate2 import test_importing as ctranslate2
 from tests.foreign.hugging_face import test_importing as hugging_face
-from tests.foreign.marian import test_importing as marian
 from tests.foreign.own import own_model
 from tests.foreign.spm import MERGES, PIECES, pad_rows, spm
 from tests.foreign.t5 import test_importing as t5
 from tests.models import tokenizer_of
+from tests.plugins.interchange.ctranslate2 import test_importing as ctranslate2
+from tests.plugins.interchange.marian import test_importing as marian
 from tests.plugins.legacy import test_fairseq, test_mingpt
 from tests.plugins.legacy import test_opennmt as opennmt
 from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.foreign.export import export_hugging_face
+from tformer_cli.plugins.interchange.export import export_hugging_face
 
 NUMBERS = (-1, 0, 1, 2**15, 2**31, 2**32 - 1, 2**53, 2**63, 10**30, 1e308, 0.5)
 VALUES = (*NUMBERS, None, True, "", "x", "\ud800", "\x1b[31m\u202e", "a" * 20_000, [], {}, [[]])

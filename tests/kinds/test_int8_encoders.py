@@ -8,12 +8,12 @@ from tests.models import tokenizer_of
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.errors import ArtifactError
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.tag import tag_rows
+from tformer_cli.plugins.interchange.export import export_int8
 
 LINES = ["A man sleeps.", "the street and a dog " * 3, "Two dogs run", "x"]
 SHAPE = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 0,

@@ -15,12 +15,12 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.fast.products import RoundedProduct
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import computing_in
 from tformer_cli.kinds.translate import trained_on_sentences
+from tformer_cli.plugins.interchange.export import export_int8
 from tformer_cli.recipe import make_recipe
 from tformer_cli.search.models import Ensemble
 from tformer_cli.train.train import train

@@ -12,12 +12,12 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.heads.names import head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.instruments.jobs.ablate import write_pruned
+from tformer_cli.plugins.interchange.export import export_int8
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer

@@ -7,9 +7,9 @@ import torch
 from typer.testing import CliRunner
 
 from tests.foreign.hugging_face.test_importing import marian, multilingual
-from tests.foreign.marian.test_importing import OPTIONS, weights, write
-from tests.foreign.marian.test_importing import VARIANTS as MARIAN
 from tests.foreign.test_peft import write_adapter
+from tests.plugins.interchange.marian.test_importing import OPTIONS, weights, write
+from tests.plugins.interchange.marian.test_importing import VARIANTS as MARIAN
 from tests.slowly import slowly
 from tests.watched_training import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
@@ -17,8 +17,8 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, RecipeError
-from tformer_cli.foreign.export import export_marian
 from tformer_cli.foreign.import_model import import_model, resolve_model
+from tformer_cli.plugins.interchange.export import export_marian
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train import start

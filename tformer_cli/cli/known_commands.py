@@ -92,6 +92,7 @@ _PLACES = {
     "help": "cli.commands.guide:help_command",
     "tokenize": "cli.commands.tokenize:tokenize_app",
     "import": "cli.commands.import_model:import_model",
+    "export": "plugins.interchange.commands.export:export",
     "serve": "plugins.serve.commands.serve:serve",
     "data": f"{_CORPORA}.data:data_app",
     "distill": f"{_CORPORA}.distill:distill",

@@ -39,7 +39,7 @@ from tformer_cli.text.lines import without_surrogates
 if TYPE_CHECKING:
     from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.foreign.foreign_model import ForeignModel
-    from tformer_cli.foreign.recognizing import Convert
+    from tformer_cli.foreign.readers import ConvertAs
 
 ImportedWeights = Literal["float32", "int8"]
 _CODE = re.compile(r"[\w.+-]{1,100}")  # code of a language, or several joined by `+`
@@ -177,7 +177,7 @@ def _has_rounded(model: Path, twin: Path) -> bool:
 
 
 def _import_into_cache(
-    convert: "Convert",
+    convert: "ConvertAs",
     model: Path,
     path: Path,
     weights: ImportedWeights | None,
@@ -252,7 +252,7 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
 
 
-def _recognize_model(path: Path) -> "Convert | None":
+def _recognize_model(path: Path) -> "ConvertAs | None":
     from tformer_cli.foreign.recognizing import recognize
 
     try:
@@ -263,7 +263,7 @@ def _recognize_model(path: Path) -> "Convert | None":
 
 
 def _convert_model(
-    convert: "Convert", weights: ImportedWeights | None, path: Path
+    convert: "ConvertAs", weights: ImportedWeights | None, path: Path
 ) -> "ForeignModel":
     from tformer_cli.foreign.completeness import check_complete
 

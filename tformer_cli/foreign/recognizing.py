@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from tformer_cli.artifacts.adapter_directory import (
     ADAPTER_CONFIG,
@@ -15,7 +14,6 @@ from tformer_cli.artifacts.adapter_directory import (
     with_adapter,
 )
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
 from tformer_cli.foreign.foreign_model import ForeignModel
 from tformer_cli.foreign.formats.weight_files import read_checkpoint
 from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vision
@@ -23,15 +21,10 @@ from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.hugging_face.family import Source, Task, open_source
 from tformer_cli.foreign.hugging_face.pipelines import Pipeline, read_pipeline
 from tformer_cli.foreign.keys import read_json_file
-from tformer_cli.foreign.marian import importing as marian
-from tformer_cli.foreign.marian.layout import find_source
-from tformer_cli.foreign.readers import READERS
-
-Convert = Callable[[Literal["float32", "int8"] | None], ForeignModel]
-"""Makes a model, with its matrices in float32 or in the integers that it holds."""
+from tformer_cli.foreign.readers import READERS, ConvertAs
 
 
-def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
+def recognize(path: Path, find_base: Callable[[str], Path]) -> ConvertAs | None:
     """Finds the converter of a directory or file; None if its kind is unknown.
 
     The order counts: the weakest sign, the ending of a file, comes last. `find_base` returns the
@@ -46,15 +39,8 @@ def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
     for name in READERS.shipped:
         if convert := READERS[name].find(path):
             return partial(_ignoring_weights, convert)
-    package = ctranslate2.find_package(path)
-    if package is not None:
-        return lambda weights: ctranslate2.convert_package(package, weights)
-    binary = ctranslate2.find_source(path)
-    if binary is not None:
-        return lambda weights: ctranslate2.convert(binary, weights)
-    source = find_source(path)
-    if source is not None:
-        return lambda weights: marian.convert(source, weights)
+        if convert_as := READERS[name].find_packed(path):
+            return convert_as
     checkpoint = find_checkpoint(path)
     # What ships goes before what was added
     others = (reader.find(path) for reader in READERS.added.values())

@@ -6,7 +6,7 @@ import pytest
 from tests.commands import output_of, refused, run
 from tformer_cli.artifacts.config_file import SHORTLIST
 from tformer_cli.artifacts.shortlist_file import read_shortlist
-from tformer_cli.foreign.marian.layout import read_text_shortlist
+from tformer_cli.plugins.interchange.marian.layout import read_text_shortlist
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]

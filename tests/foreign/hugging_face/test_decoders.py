@@ -11,8 +11,8 @@ from tests.foreign.test_gpt2 import logits_of
 from tests.foreign.test_llama import directory as llama_directory  # noqa: F401 - a fixture
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import export_hugging_face
 from tformer_cli.search.config import DecodingConfig
 
 transformers = pytest.importorskip("transformers")

@@ -8,10 +8,10 @@ import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.export import EXPORTED, export_hugging_face
 from tformer_cli.foreign.hugging_face.encoders import family_of
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import EXPORTED, export_hugging_face
 from tformer_cli.search.source_batches import source_batch
 
 transformers = pytest.importorskip("transformers")

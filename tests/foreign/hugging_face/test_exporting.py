@@ -14,10 +14,10 @@ from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo, StartOrigin
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.hugging_face.layout import layout_of
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.plugins.interchange.export import export_hugging_face
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.images.decoding import Scaling
 from tformer_cli.text.images.tokenizer import ImageTokenizer

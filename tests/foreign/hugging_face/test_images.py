@@ -24,10 +24,10 @@ from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.export import EXPORTED, export_hugging_face, export_onnx
 from tformer_cli.foreign.hugging_face.families import VIT
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.interchange.export import EXPORTED, export_hugging_face, export_onnx
 from tformer_cli.text.images.decoding import Scaling
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 

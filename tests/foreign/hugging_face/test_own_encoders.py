@@ -13,10 +13,10 @@ from tests.models import tokenizer_of
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.export import EXPORTED, export_hugging_face
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.tag import tag_texts, windows
+from tformer_cli.plugins.interchange.export import EXPORTED, export_hugging_face
 from tformer_cli.search.source_batches import source_batch
 
 transformers = pytest.importorskip("transformers")

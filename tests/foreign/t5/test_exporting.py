@@ -12,8 +12,8 @@ from tests.foreign.t5.test_importing import (
     write,
 )
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import export_hugging_face
 
 transformers = pytest.importorskip("transformers")
 

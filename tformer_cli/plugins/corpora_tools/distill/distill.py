@@ -11,7 +11,6 @@ from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.errors import TformerError
 from tformer_cli.files.atomic import lock_directory, make_directory, not_writable, remove_tree
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 from tformer_cli.kinds.opening import open_model
@@ -46,6 +45,7 @@ from tformer_cli.plugins.corpora_tools.distill.translations import (
     translation_stages,
 )
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
+from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.trainer.distillation import DistillationConfig
 
@@ -192,9 +192,12 @@ def _int8_inputs(setup: Setup) -> Mapping[str, str]:
     }
 
 
+EXPORT_INT8 = "tformer_cli.plugins.interchange.export:export_int8"
+
+
 def _export(setup: Setup) -> None:
     setup.prepare_torch()
-    export_int8(setup.directory / STUDENT, setup.directory / INT8)
+    load_place(EXPORT_INT8)(setup.directory / STUDENT, setup.directory / INT8)
 
 
 def stages_of(setup: Setup) -> list[Stage]:

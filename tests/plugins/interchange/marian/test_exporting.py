@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.foreign.marian.test_importing import (
+from tests.foreign.own import TRANSLATION, own_model
+from tests.foreign.spm import PIECES, spm
+from tests.plugins.interchange.marian.test_importing import (
     OPTIONS,
     VARIANTS,
     VOCABULARY,
@@ -16,19 +18,22 @@ from tests.foreign.marian.test_importing import (
     weights,
     write,
 )
-from tests.foreign.own import TRANSLATION, own_model
-from tests.foreign.spm import PIECES, spm
 from tests.test_allow_lists import made_up_values
 from tformer_cli.artifacts.config_file import SHORTLIST, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.export import export_marian
-from tformer_cli.foreign.formats.marian_binary import parse_yaml, read_npz, read_yaml, write_yaml
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.foreign.marian.exporting import KNOWN
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.interchange.export import export_marian
+from tformer_cli.plugins.interchange.marian.binary import (
+    parse_yaml,
+    read_npz,
+    read_yaml,
+    write_yaml,
+)
+from tformer_cli.plugins.interchange.marian.exporting import KNOWN
 from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 

@@ -19,9 +19,9 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.foreign.ctranslate2.importing import TABLE
-from tformer_cli.foreign.ctranslate2.settings import SIDES
 from tformer_cli.foreign.foreign_model import HELD_BY_EXPORTS, foreign_names
+from tformer_cli.plugins.interchange.ctranslate2.importing import TABLE
+from tformer_cli.plugins.interchange.ctranslate2.settings import SIDES
 from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.wording import installing

@@ -5,8 +5,8 @@ import pytest
 
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.export import export
-from tformer_cli.foreign.formats.ctranslate2_binary import read_ctranslate2
+from tformer_cli.plugins.interchange.ctranslate2.binary import read_ctranslate2
+from tformer_cli.plugins.interchange.export import export
 
 
 def text(value):

@@ -22,7 +22,27 @@ from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.files.atomic import scratch_directory, scratch_errors
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.foreign.ctranslate2.settings import (
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    Integers,
+    Reader,
+    Weight,
+    build_weights,
+    output_bias,
+    tensor2tensor_halves,
+)
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
+from tformer_cli.foreign.keys import check_settings, read_json_file
+from tformer_cli.foreign.readers import ConvertAs, ModelReader
+from tformer_cli.model import methods
+from tformer_cli.model.config import ModelConfig, TiedEmbeddings
+from tformer_cli.plugins.interchange.ctranslate2.binary import (
+    SCALE,
+    CTranslate2File,
+    is_ctranslate2,
+    read_ctranslate2,
+)
+from tformer_cli.plugins.interchange.ctranslate2.settings import (
     ANEW,
     ANOTHER,
     POSITIONS,
@@ -34,26 +54,7 @@ from tformer_cli.foreign.ctranslate2.settings import (
     read_vocabularies,
     special_tokens,
 )
-from tformer_cli.foreign.foreign_model import (
-    ForeignModel,
-    Integers,
-    Reader,
-    Weight,
-    build_weights,
-    output_bias,
-    tensor2tensor_halves,
-)
-from tformer_cli.foreign.formats.ctranslate2_binary import (
-    SCALE,
-    CTranslate2File,
-    is_ctranslate2,
-    read_ctranslate2,
-)
-from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
-from tformer_cli.foreign.formats.marian_binary import FREE_BYTES, MOST_EXPANSION
-from tformer_cli.foreign.keys import check_settings, read_json_file
-from tformer_cli.model import methods
-from tformer_cli.model.config import ModelConfig, TiedEmbeddings
+from tformer_cli.plugins.interchange.marian.binary import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.search.config import DecodingConfig
 
 _MODULES = {
@@ -393,3 +394,15 @@ def _damage_error(package: Path, reason: object) -> ArtifactError:
     return ArtifactError(
         f"{package}: is damaged or not a package of Argos ({text}); download it again"
     )
+
+
+def find_model(path: Path) -> ConvertAs | None:
+    """Finds what converts a package of Argos or the engine's own files; None: they are neither."""
+    package = find_package(path)
+    if package is not None:
+        return lambda weights: convert_package(package, weights)
+    source = find_source(path)
+    return None if source is None else lambda weights: convert(source, weights)
+
+
+READER = ModelReader(find_packed=find_model)

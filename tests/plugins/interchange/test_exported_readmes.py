@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from tests.zoo import tformer
-from tformer_cli.foreign.export import export_hugging_face, export_onnx
+from tformer_cli.plugins.interchange.export import export_hugging_face, export_onnx
 
 pytest.importorskip("transformers")
 

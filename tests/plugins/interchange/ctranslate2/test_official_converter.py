@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.foreign.ctranslate2.test_importing import engine_ends
 from tests.foreign.hugging_face.test_importing import marian, multilingual
+from tests.plugins.interchange.ctranslate2.test_importing import engine_ends
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.opening import open_model
 

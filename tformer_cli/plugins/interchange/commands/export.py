@@ -61,7 +61,7 @@ def export(
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     if export_format == "ctranslate2":
-        from tformer_cli.foreign import export as workflow
+        from tformer_cli.plugins.interchange import export as workflow
 
         stored = quantization or "float32"
         path = workflow.export(model, output, quantization=stored, adapter=adapter)
@@ -80,7 +80,7 @@ def export(
 
 def _write(model: Path, output: Path, export_format: Format, adapter: Path | None) -> str:
     """Writes a directory and says what it is."""
-    from tformer_cli.foreign import export as workflow
+    from tformer_cli.plugins.interchange import export as workflow
 
     if export_format == "tformer":
         if adapter is None:

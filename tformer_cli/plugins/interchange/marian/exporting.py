@@ -32,8 +32,11 @@ from tformer_cli.foreign.foreign_model import (
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.formats.mapped_file import Array
-from tformer_cli.foreign.formats.marian_binary import SETTINGS, write_yaml
-from tformer_cli.foreign.marian.layout import (
+from tformer_cli.model import methods
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
+from tformer_cli.plugins.interchange.marian.binary import SETTINGS, write_yaml
+from tformer_cli.plugins.interchange.marian.layout import (
     EPSILONS,
     POSITIONS,
     SHAPE,
@@ -43,9 +46,6 @@ from tformer_cli.foreign.marian.layout import (
     renumber_shortlist,
     table_of,
 )
-from tformer_cli.model import methods
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import (

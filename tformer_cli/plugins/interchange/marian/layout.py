@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.foreign_model import VocabularyOrder
 from tformer_cli.foreign.formats.mapped_file import MappedFile
-from tformer_cli.foreign.formats.marian_binary import is_marian_binary, read_yaml
 from tformer_cli.foreign.keys import Setting
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.interchange.marian.binary import is_marian_binary, read_yaml
 from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.lines import read_lines
 from tformer_cli.text.tokenizer import UNK_ID

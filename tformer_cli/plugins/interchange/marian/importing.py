@@ -32,15 +32,18 @@ from tformer_cli.foreign.foreign_model import (
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
-from tformer_cli.foreign.formats.marian_binary import (
+from tformer_cli.foreign.keys import check_settings, number, read_bytes, read_shape
+from tformer_cli.foreign.readers import ConvertAs, ModelReader
+from tformer_cli.foreign.side_tokenizers import spm_tokenizer
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.interchange.marian.binary import (
     SETTINGS,
     parse_yaml,
     read_marian_binary,
     read_npz,
     read_yaml,
 )
-from tformer_cli.foreign.keys import check_settings, number, read_bytes, read_shape
-from tformer_cli.foreign.marian.layout import (
+from tformer_cli.plugins.interchange.marian.layout import (
     EOS_PIECE,
     EPSILONS,
     POSITIONS,
@@ -49,11 +52,10 @@ from tformer_cli.foreign.marian.layout import (
     UNK_PIECE,
     Kind,
     MarianSource,
+    find_source,
     read_shortlist,
     table_of,
 )
-from tformer_cli.foreign.side_tokenizers import spm_tokenizer
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide, read_tokenizer
@@ -377,3 +379,12 @@ def _list_pieces(vocabulary: Path) -> list[str]:
     if sorted(pieces) != list(range(len(ids))):
         raise ArtifactError(f"{vocabulary}: its ids are not 0, 1, 2, …; use this model's own")
     return [pieces[n] for n in range(len(pieces))]
+
+
+def find_model(path: Path) -> ConvertAs | None:
+    """Finds what converts a model of Marian or Bergamot; None: there is none."""
+    source = find_source(path)
+    return None if source is None else lambda weights: convert(source, weights)
+
+
+READER = ModelReader(find_packed=find_model)

@@ -33,9 +33,9 @@ from tformer_cli.text.tokenizer import read_tokenizer as read_own_tokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tformer_cli.foreign.formats.ctranslate2_binary import CTranslate2File
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.methods import Activation
+    from tformer_cli.plugins.interchange.ctranslate2.binary import CTranslate2File
 
 # by their numbers; the others are approximations of GELU and of no model that is supported
 ACTIVATIONS: Mapping[int, Activation] = MappingProxyType({0: "relu", 2: "swish", 3: "gelu"})

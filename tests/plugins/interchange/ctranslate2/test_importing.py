@@ -23,9 +23,9 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.export import export
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.interchange.export import export
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 specs = ctranslate2.specs

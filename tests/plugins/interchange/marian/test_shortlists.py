@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.marian.layout import (
+from tformer_cli.plugins.interchange.marian.layout import (
     MAGIC,
     read_binary_shortlist,
     read_text_shortlist,

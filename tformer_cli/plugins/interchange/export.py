@@ -34,16 +34,16 @@ from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import check_free, directory_aside, write_text
 from tformer_cli.files.regular_file import MIB, read_regular
-from tformer_cli.foreign.ctranslate2.exporting import (
+from tformer_cli.foreign.hugging_face import decoders, encoders, pipelines, translators, vision
+from tformer_cli.foreign.hugging_face.family import written_labels
+from tformer_cli.foreign.import_model import resolve_model
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.plugins.interchange.ctranslate2.exporting import (
     EXPORT,
     KNOWN_MODELS,
     ORIGIN,
     export_ctranslate2,
 )
-from tformer_cli.foreign.hugging_face import decoders, encoders, pipelines, translators, vision
-from tformer_cli.foreign.hugging_face.family import written_labels
-from tformer_cli.foreign.import_model import resolve_model
-from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.runtime import require_fast
 from tformer_cli.settings import unknown_setting
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -160,7 +160,7 @@ def _save(
 
 def export_marian(model: Path | str, output: Path | str, adapter: Path | None = None) -> None:
     """Writes a directory that Marian loads, whole or not at all."""
-    from tformer_cli.foreign.marian import exporting as marian
+    from tformer_cli.plugins.interchange.marian import exporting as marian
 
     check_free(Path(output))
     directory, weights = read_model_directory(
@@ -208,9 +208,9 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
 
 def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
     """Writes an ONNX graph of an encoder with its tokenizer; returns the names of its outputs."""
-    from tformer_cli.foreign import onnx_graph
     from tformer_cli.foreign.hugging_face.families import FAMILIES, HEAD_CLASSES
     from tformer_cli.foreign.hugging_face.layout import encoder_layout, with_whole_tokenizer
+    from tformer_cli.plugins.interchange import onnx_graph
     from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 
     directory = _load_directory(model, output, adapter, tasks=GRAPHS)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.formats.marian_binary import read_marian_binary
+from tformer_cli.plugins.interchange.marian.binary import read_marian_binary
 
 
 def binary(items, version=1):

@@ -16,8 +16,8 @@ from tests.zoo import tformer
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.export import EXPORTED, export_onnx
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.plugins.interchange.export import EXPORTED, export_onnx
 from tformer_cli.search.source_batches import source_batch
 
 pytest.importorskip("onnxscript", reason="the extra onnx is not installed")

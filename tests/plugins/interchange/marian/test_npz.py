@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.formats.marian_binary import read_npz
+from tformer_cli.plugins.interchange.marian.binary import read_npz
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

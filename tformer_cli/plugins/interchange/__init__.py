@@ -1,0 +1,1 @@
+"""`tformer export`, and models of Marian and CTranslate2, which also are read."""
