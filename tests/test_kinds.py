@@ -51,8 +51,8 @@ fast/native_search.py
 plugins/interchange/export.py
 inspect/capture/maps.py
 plugins/instruments/jobs/ablate.py
-inspect/jobs/dump_heads.py
-inspect/jobs/follow_heads.py
+plugins/instruments/jobs/dump_heads.py
+plugins/instruments/jobs/follow_heads.py
 inspect/jobs/heads.py
 inspect/jobs/reader.py
 inspect/record.py

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from tests.inspect.heads.test_timeline import lines
+from tests.plugins.instruments.jobs.test_timeline import lines
 from tests.zoo import ENGLISH, FRENCH, RECIPES, STARS, recipe_of
 from tformer_cli.cli.app import app
 

@@ -9,7 +9,7 @@ from tformer_cli.artifacts import (
     corpus_directory,
     model_directory,
 )
-from tformer_cli.artifacts.config_file import DOUBT, FREQUENCIES, LENS, SHORTLIST
+from tformer_cli.artifacts.config_file import DOUBT, FREQUENCIES, LENS, PROBE, SHORTLIST
 from tformer_cli.artifacts.overwriting import (
     LAYOUT,
     TREES,
@@ -20,7 +20,7 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.jobs.follow_heads import HEADS_LOG, PROBE
+from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.plugins.interchange.ctranslate2.exporting import ORIGIN
 from tformer_cli.train import train
 from tformer_cli.train.start import IMPORTED

@@ -212,8 +212,8 @@ def show_scores(scores):
 
 def draw_curves(runs):
     """BLEU of the validation set over seconds of training, as SVG."""
-    from tformer_cli.show.chart import render_svg
-    from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName
+    from tformer_cli.plugins.instruments.chart import Chart, Curve, Panel, render_svg
+    from tformer_cli.show.curves import MetricName, XName
 
     curves = tuple(
         Curve(run=number, points=tuple((p["seconds"], p["valid_bleu"]) for p in run.points))

@@ -60,6 +60,7 @@ from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
 from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
 from tformer_cli.plugins.corpora_tools.quality.given import given_data
+from tformer_cli.plugins.instruments.chart import make_chart, show_chart
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
 from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
 from tformer_cli.plugins.instruments.lens import FittedLayer
@@ -96,8 +97,7 @@ from tformer_cli.plugins.instruments.views.positions import PositionsView
 from tformer_cli.plugins.instruments.views.probe import ProbeReport, ProbeView
 from tformer_cli.plugins.instruments.views.step import StepView
 from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
-from tformer_cli.show.chart import show_chart
-from tformer_cli.show.curves import XName, make_chart, read_run
+from tformer_cli.show.curves import XName, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.text.tokenize import measure
 from tformer_cli.text.tokenizer import read_tokenizer

@@ -24,8 +24,8 @@ from tformer_cli.inspect.doubt import (
     probabilities,
     signals_of,
 )
-from tformer_cli.inspect.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.instruments.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
 from tformer_cli.search.translator import Doubt
 
 

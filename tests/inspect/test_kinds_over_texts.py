@@ -13,8 +13,6 @@ from tests.inspect.cases import ONE_A_KIND, of, save_model, stored_model
 from tests.models import LINES
 from tests.plugins.instruments.views.test_image import directory
 from tformer_cli.evaluate.evaluate import evaluate_masked, evaluate_texts
-from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
-from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
 from tformer_cli.inspect.jobs.views import inspect_view
@@ -25,6 +23,8 @@ from tformer_cli.metrics.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.plugins.instruments.jobs.ablate import inspect_ablate
+from tformer_cli.plugins.instruments.jobs.dump_heads import DumpedCorpus, HeadDumper
+from tformer_cli.plugins.instruments.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.plugins.instruments.views.ablation import AblationSettings
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.corpora import SentencePair

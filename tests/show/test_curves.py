@@ -9,23 +9,23 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.show import png
-from tformer_cli.show.chart import columns_of, render_svg, render_text, render_tsv
-from tformer_cli.show.curves import (
-    DEFAULT_METRICS,
+from tformer_cli.plugins.instruments.chart import (
     Chart,
     Curve,
-    MetricName,
     Panel,
-    XName,
+    columns_of,
     make_chart,
-    read_run,
+    render_svg,
+    render_text,
+    render_tsv,
     round_ticks,
     short,
     write_ticks,
     x_scale,
     y_scale,
 )
+from tformer_cli.show import png
+from tformer_cli.show.curves import DEFAULT_METRICS, MetricName, XName, read_run
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.png import render_png
 from tformer_cli.wording import installing

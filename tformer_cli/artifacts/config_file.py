@@ -303,6 +303,7 @@ HEADS: Mapping[Head, TaskKind] = {
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 SHORTLIST, FREQUENCIES, DOUBT = "shortlist.safetensors", "frequencies.json", "doubt.json"
 LENS = "lens.safetensors"
+PROBE = "heads-probe.jsonl"
 LARGEST_CONFIG = 1 << 20
 
 

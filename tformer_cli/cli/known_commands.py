@@ -92,6 +92,8 @@ _PLACES = {
     "help": "cli.commands.guide:help_command",
     "tokenize": "cli.commands.tokenize:tokenize_app",
     "import": "cli.commands.import_model:import_model",
+    **{name: f"{_INSTRUMENTS}.commands.{name}:{name}" for name in ("calibrate", "plot")},
+    "shortlist": f"{_CORPORA}.shortlist:shortlist",
     "export": "plugins.interchange.commands.export:export",
     "serve": "plugins.serve.commands.serve:serve",
     "data": f"{_CORPORA}.data:data_app",

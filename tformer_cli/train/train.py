@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from tformer_cli.artifacts.config_file import (
     DOUBT,
     FREQUENCIES,
     LENS,
+    PROBE,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
@@ -46,7 +47,6 @@ from tformer_cli.files.atomic import (
 )
 from tformer_cli.heads.roles import TokenFrequencies
 from tformer_cli.inspect.jobs.align import store_measured_heads
-from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
 from tformer_cli.inspect.views.corpus import AlignmentScore
 from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
@@ -55,6 +55,7 @@ from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe
 from tformer_cli.runtime import has_fast_bfloat16
+from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import SentencePair, corpus_name
 from tformer_cli.text.loading.encoded import EncodedCorpus, cache_key
 from tformer_cli.text.loading.loader import (
@@ -101,7 +102,7 @@ from tformer_cli.trainer.trainer import Trainer
 from tformer_cli.trainer.validation import Validator
 
 if TYPE_CHECKING:
-    from tformer_cli.heads.names import Inspected
+    from tformer_cli.plugins.instruments.jobs.follow_heads import HeadFollower
 
 
 METRICS = "metrics.jsonl"
@@ -436,7 +437,10 @@ def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
     return total
 
 
-def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
+HEAD_FOLLOWER = "tformer_cli.plugins.instruments.jobs.follow_heads:HeadFollower"
+
+
+def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> "HeadFollower | None":
     """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()
@@ -445,14 +449,18 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     counts = None
     if training_of(recipe).examples.are_texts:
         counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
-    return HeadFollower(
+    frequencies = (
+        None if counts is None else TokenFrequencies(counts, prepared.tokenizer.source.mask_id)
+    )
+    follower: HeadFollower = load_place(HEAD_FOLLOWER)(
         run,
-        cast("Inspected", trainer.model),
+        trainer.model,
         prepared.tokenizer,
         prepared.validation,
         trainer.state.step,
-        None if counts is None else TokenFrequencies(counts, prepared.tokenizer.source.mask_id),
+        frequencies,
     )
+    return follower
 
 
 def _publish(

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load
 
 from tests.commands import under
-from tests.inspect.heads.test_timeline import lines
+from tests.plugins.instruments.jobs.test_timeline import lines
 from tests.screens import draw_text
 from tformer_cli.cli.help import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value

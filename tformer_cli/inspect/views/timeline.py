@@ -1,6 +1,6 @@
 """The roles of a run's heads over its steps, read from the log of the run.
 
-A line of `heads.jsonl` is a head at a step (`inspect.jobs.follow_heads.head_at_step`). In the
+A line of `heads.jsonl` is a head at a step (`jobs.follow_heads.head_at_step`). In the
 figure a stretch of steps in one role is one bar. Wide bars also have the name of the role on them,
 and every bar has a tooltip.
 """
@@ -119,7 +119,7 @@ VIEW = TimelineView()
 
 
 HEADS_LOG = "heads.jsonl"
-SCHEMA = "tformer.headsteps/1"  # Of the log; see `inspect.jobs.follow_heads`
+SCHEMA = "tformer.headsteps/1"  # Of the log; see `jobs.follow_heads`
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs has a rare token"
 

@@ -12,7 +12,6 @@ from tformer_cli.errors import TformerError
 from tformer_cli.files.atomic import lock_directory, make_directory, not_writable, remove_tree
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
-from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.plugins.corpora_tools.distill.report import (
@@ -44,6 +43,7 @@ from tformer_cli.plugins.corpora_tools.distill.translations import (
     student_recipe,
     translation_stages,
 )
+from tformer_cli.plugins.corpora_tools.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import read_corpus

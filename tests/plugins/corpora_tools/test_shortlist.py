@@ -7,11 +7,11 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspect.capture.forced import capture_maps
-from tformer_cli.inspect.jobs import shortlist as lexicon_module
-from tformer_cli.inspect.jobs import shortlist as workflow
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts, read_pairs
-from tformer_cli.inspect.jobs.shortlist import Lexicon
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.corpora_tools import shortlist as lexicon_module
+from tformer_cli.plugins.corpora_tools import shortlist as workflow
+from tformer_cli.plugins.corpora_tools.shortlist import Lexicon
 from tformer_cli.text.pharaoh import GoldLinks
 from tformer_cli.text.tokenizer import EOS_ID
 

@@ -28,7 +28,7 @@ from tformer_cli.text.lines import LineCounts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.inspect.jobs.calibrate import CalibrationReport
+    from tformer_cli.plugins.instruments.jobs.calibrate import CalibrationReport
     from tformer_cli.search.keywords import SearchOverrides
 
 
@@ -91,7 +91,7 @@ def calibrate(
     files, read = texts.files(), LineCounts()
     check_stdin_is_read_once(files)
     from tformer_cli.evaluate.evaluate import read_texts
-    from tformer_cli.inspect.jobs import calibrate as workflow
+    from tformer_cli.plugins.instruments.jobs import calibrate as workflow
 
     sources, references = read_texts(list(files), read)
     settings = workflow.CalibrationSettings(

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tformer_cli.artifacts.config_file import PROBE
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.regular_file import LARGEST_LOG
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
@@ -71,7 +72,6 @@ def measure_heads(
     return [head_at_step(step, head, len(pairs), metrics) for head, metrics in means.items()]
 
 
-PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
 N_PAIRS = 32  # Some hundreds of rows for each head, in a fraction of a second
 BLOCK = 64  # Tokens of a block of a stream, at most

@@ -10,8 +10,10 @@ from safetensors.numpy import load_file
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.jobs import dump_heads
-from tformer_cli.inspect.jobs.dump_heads import (
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.plugins.instruments.jobs import dump_heads
+from tformer_cli.plugins.instruments.jobs.dump_heads import (
     NO_COLUMN,
     DumpedCorpus,
     DumpLayout,
@@ -20,8 +22,6 @@ from tformer_cli.inspect.jobs.dump_heads import (
     ShardArrays,
     largest,
 )
-from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.text.tokenizer import EOS_ID
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 80, "the street"] * 3

@@ -13,7 +13,7 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
 from tformer_cli.errors import UsageError
-from tformer_cli.show.curves import MetricName, XName, make_chart, read_run
+from tformer_cli.show.curves import MetricName, XName, read_run
 from tformer_cli.show.png import check_png, render_png
 
 FORMATS = ("text", "tsv", "svg", "png")
@@ -49,7 +49,7 @@ def plot(
     # Before any run is read: a missing package is an error at once
     if chosen == "png":
         check_png()
-    from tformer_cli.show.chart import render_svg, render_tsv, show_chart
+    from tformer_cli.plugins.instruments.chart import make_chart, render_svg, render_tsv, show_chart
 
     chart = make_chart([read_run(run) for run in runs], x, metric or ())
     if chosen == "text":

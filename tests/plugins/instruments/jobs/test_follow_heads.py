@@ -8,15 +8,15 @@ from tests.watched_training import crash_at, digest
 from tformer_cli.errors import RecipeError, TformerError, UsageError
 from tformer_cli.heads import roles
 from tformer_cli.heads.roles import TokenFrequencies, count_tokens
-from tformer_cli.inspect.jobs.follow_heads import (
+from tformer_cli.inspect.views.timeline import heads_over_time, read_timeline
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.instruments.jobs.diff import inspect_diff, open_model_or_checkpoint
+from tformer_cli.plugins.instruments.jobs.follow_heads import (
     N_PAIRS,
     HeadFollower,
     measure_heads,
     probe_pairs,
 )
-from tformer_cli.inspect.views.timeline import heads_over_time, read_timeline
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.plugins.instruments.jobs.diff import inspect_diff, open_model_or_checkpoint
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.tokenizer import read_tokenizer

@@ -8,10 +8,10 @@ import pytest
 from tests.oracles.unpacked import page_data
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.jobs.follow_heads import head_at_step
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views.timeline import VIEW, read_timeline, render_timeline_svg
+from tformer_cli.plugins.instruments.jobs.follow_heads import head_at_step
 
 METRICS = {
     "broad": {"entropy_norm": 0.9},

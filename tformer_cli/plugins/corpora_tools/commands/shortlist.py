@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tformer_cli.inspect.jobs.align import AlignmentReport, PairTexts
-    from tformer_cli.inspect.jobs.shortlist import LinkedTokens
     from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.plugins.corpora_tools.shortlist import LinkedTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +165,8 @@ def shortlist(
         for name in (*pairs.of_pairs, links.alignments)
     ]
     from tformer_cli.artifacts.shortlist_file import write_shortlist
-    from tformer_cli.inspect.jobs import shortlist as workflow
     from tformer_cli.inspect.jobs.align import AlignmentReport
+    from tformer_cli.plugins.corpora_tools import shortlist as workflow
 
     with results(path) as stream:
         opened = _open(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
@@ -224,8 +224,8 @@ def _link_tokens(
     quiet: bool,
 ) -> "Iterator[LinkedTokens]":
     """Links the tokens of a corpus as it is given, or by the model's attention."""
-    from tformer_cli.inspect.jobs import shortlist as workflow
     from tformer_cli.inspect.jobs.align import Aligner, read_gold, read_pairs
+    from tformer_cli.plugins.corpora_tools import shortlist as workflow
 
     targets, source_words, target_words, alignments = columns
     pairs: Iterable[PairTexts]
