@@ -21,10 +21,9 @@ from rich.cells import cell_len
 
 import tformer_cli
 from tests import screens
-from tests.evaluate.comparison.test_compare import compare_all as compare_tiny
 from tests.models import save_random
+from tests.plugins.corpora_tools.comparison.test_compare import compare_all as compare_tiny
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.quickstart import (
@@ -35,8 +34,6 @@ from tformer_cli.cli.commands.quickstart import (
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
-from tformer_cli.evaluate.benchmark import Setting, Speed
-from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import ROLES
@@ -58,7 +55,10 @@ from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, Timelin
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
+from tformer_cli.plugins.corpora_tools.benchmark import Setting, Speed
 from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
+from tformer_cli.plugins.corpora_tools.commands.benchmark import show_speeds
+from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
 from tformer_cli.plugins.corpora_tools.quality.given import given_data
 from tformer_cli.plugins.instruments.chart import make_chart, show_chart
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision

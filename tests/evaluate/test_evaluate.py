@@ -14,13 +14,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from tests.evaluate.comparison.systems import FIRST, SECOND, SOURCE, THIRD
-from tests.evaluate.comparison.systems import REFERENCES as RIGHT
+from tests.plugins.corpora_tools.comparison.systems import FIRST, SECOND, SOURCE, THIRD
+from tests.plugins.corpora_tools.comparison.systems import REFERENCES as RIGHT
 from tformer_cli.artifacts.shortlist_file import save_shortlist
-from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.evaluate.benchmark import Setting, benchmark, percentile, stored_precision
-from tformer_cli.evaluate.compare import compare, read_manifest
 from tformer_cli.evaluate.evaluate import (
     evaluate_model,
     read_texts,
@@ -30,6 +27,18 @@ from tformer_cli.evaluate.evaluate import (
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
+from tformer_cli.plugins.corpora_tools.benchmark import (
+    Setting,
+    benchmark,
+    percentile,
+    stored_precision,
+)
+from tformer_cli.plugins.corpora_tools.commands.benchmark import (
+    MeasuringOptions,
+    _notes,
+    show_speeds,
+)
+from tformer_cli.plugins.corpora_tools.compare import compare, read_manifest
 from tformer_cli.plugins.interchange.export import export_int8
 from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import read_tokenizer
@@ -291,10 +300,14 @@ def test_what_does_not_fit_is_refused(here, monkeypatch):
         CompareSettings(metric=("bleu,",))
     with pytest.raises(UsageError, match="--baseline: d is no system; name one of a, b"):
         compare(sets(a="a", b="b"), CompareSettings(baseline="d"))
-    monkeypatch.setattr("tformer_cli.metrics.comet.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "tformer_cli.plugins.corpora_tools.comparison.comet.find_spec", lambda name: None
+    )
     with pytest.raises(UsageError, match="--metric: comet needs the package unbabel-comet"):
         compare(sets(a="nowhere", b="nowhere"), CompareSettings(metric=("comet",)))
-    monkeypatch.setattr("tformer_cli.metrics.comet.find_spec", lambda name: name)
+    monkeypatch.setattr(
+        "tformer_cli.plugins.corpora_tools.comparison.comet.find_spec", lambda name: name
+    )
     with pytest.raises(UsageError, match="--metric: comet needs the source sentences; give --sour"):
         compare(sets(a="a", b="b"), CompareSettings(metric=("comet",)))
 

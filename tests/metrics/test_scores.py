@@ -14,14 +14,15 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.bleu import BLEU
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.evaluate.compare import files_of_test_set
 from tformer_cli.evaluate.evaluate import score_hypotheses
-from tformer_cli.metrics import comet, scores
+from tformer_cli.metrics import scores
 from tformer_cli.metrics.choices import Tokenization
-from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.metrics.scores import bleu, check_counts, check_tokenizer, chrf, ter
 from tformer_cli.metrics.significance import MeasuredMetric, TestSettings, paired_test
+from tformer_cli.plugins.corpora_tools.compare import files_of_test_set
+from tformer_cli.plugins.corpora_tools.comparison import comet
+from tformer_cli.plugins.corpora_tools.comparison.comet import Comet, check_installed
 from tformer_cli.wording import installing
 
 HYPOTHESES = ["the Cat sat on a mat .", "He doesn't know, does he?", "", "It rained yesterday."]

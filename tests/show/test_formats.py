@@ -10,9 +10,9 @@ from xml.etree.ElementTree import SubElement
 import numpy as np
 import pytest
 
-from tests.evaluate.comparison.test_compare import compare_all
+from tests.plugins.corpora_tools.comparison.test_compare import compare_all
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluate.comparison.report import comparison_document
+from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
 from tformer_cli.show import png
 from tformer_cli.show.html import render_html
 from tformer_cli.show.markup import render_latex, render_markdown

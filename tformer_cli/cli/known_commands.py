@@ -93,11 +93,13 @@ _PLACES = {
     "tokenize": "cli.commands.tokenize:tokenize_app",
     "import": "cli.commands.import_model:import_model",
     **{name: f"{_INSTRUMENTS}.commands.{name}:{name}" for name in ("calibrate", "plot")},
-    "shortlist": f"{_CORPORA}.shortlist:shortlist",
+    **{
+        name: f"{_CORPORA}.{name}:{name}"
+        for name in ("benchmark", "compare", "distill", "shortlist")
+    },
     "export": "plugins.interchange.commands.export:export",
     "serve": "plugins.serve.commands.serve:serve",
     "data": f"{_CORPORA}.data:data_app",
-    "distill": f"{_CORPORA}.distill:distill",
     "translate-corpus": f"{_CORPORA}.translate_corpus:translate_corpus",
     **{
         f"inspect-{name}": f"{_INSTRUMENTS}.commands.inspect_{name}:inspect_{name}"

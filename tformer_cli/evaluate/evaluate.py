@@ -136,7 +136,7 @@ def with_tests(
     tokenize: str = "13a",
 ) -> Evaluation:
     """Adds confidence intervals by bootstrap, and tests against other translations if there are."""
-    # It is the short form of `tformer_cli.evaluate.compare`.
+    # It is the short form of `tformer compare`.
     from tformer_cli.metrics.scores import check_counts, make_metric
     from tformer_cli.metrics.significance import MeasuredMetric, TestSettings, paired_test
 

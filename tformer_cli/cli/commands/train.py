@@ -24,14 +24,17 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, RecipeError, UsageError
+from tformer_cli.sockets import load_place
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
     from tformer_cli.inspect.views.corpus import AlignmentScore
     from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
+    from tformer_cli.plugins.corpora_tools.seeds import SeedReport
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
 
+SEEDS = "tformer_cli.plugins.corpora_tools.seeds"
 RECIPE = argument(
     "RECIPE",
     "A TOML file or the name of a shipped recipe; `tformer recipes` lists them.",
@@ -196,9 +199,8 @@ def _write_result(
             note(own.test_command(run), quiet=quiet)
         write_line(str(run))
         return
-    from tformer_cli.train.seeds import LEGEND, report_seeds
 
-    report = report_seeds(
+    report: SeedReport = load_place(f"{SEEDS}:report_seeds")(
         next(iter(recipes.values())),
         list(recipes),
         run,
@@ -208,7 +210,7 @@ def _write_result(
     )
     with results(STANDARD_STREAM) as stream:
         write_result(stream, STANDARD_STREAM, "text", report.record, report.document)
-    note(LEGEND, quiet=quiet)
+    note(load_place(f"{SEEDS}:LEGEND"), quiet=quiet)
 
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:

@@ -1,1 +1,1 @@
-"""Tools for whole corpora: checking, cleaning, translating in shards, distilling."""
+"""Tools for whole corpora: checking, cleaning, training on them, shards, distilling, comparing."""

@@ -15,8 +15,8 @@ from tformer_cli.errors import (
     TformerError,
     UsageError,
 )
-from tformer_cli.evaluate.benchmark import _try_to_measure
 from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.plugins.corpora_tools.benchmark import _try_to_measure
 from tformer_cli.plugins.corpora_tools.distill import report as report_module
 from tformer_cli.plugins.corpora_tools.distill.distill import distill, plan_distillation
 from tformer_cli.plugins.corpora_tools.distill.report import read_report

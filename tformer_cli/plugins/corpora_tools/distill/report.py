@@ -10,18 +10,18 @@ from typing import Any
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS, read_config
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.evaluate.benchmark import System, measure_in_turns, percentile
-from tformer_cli.evaluate.comparison.compare import (
-    Comparison,
-    TestSet,
-    compare_systems,
-)
-from tformer_cli.evaluate.comparison.report import LEGEND, sections_of
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.metrics.scores import check_counts, make_bleu, make_metric
 from tformer_cli.metrics.significance import TestSettings
 from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.plugins.corpora_tools.benchmark import System, measure_in_turns, percentile
+from tformer_cli.plugins.corpora_tools.comparison.compare import (
+    Comparison,
+    TestSet,
+    compare_systems,
+)
+from tformer_cli.plugins.corpora_tools.comparison.report import LEGEND, sections_of
 from tformer_cli.plugins.corpora_tools.distill.setup import (
     CORPORA,
     INT8,

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tformer_cli.errors import DataError
-from tformer_cli.evaluate.comparison.compare import wins_of
-from tformer_cli.evaluate.comparison.report import TITLE
 from tformer_cli.metrics.choices import record_key
 from tformer_cli.metrics.resampling import RESAMPLES
 from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, Wins, compare_labels
+from tformer_cli.plugins.corpora_tools.comparison.compare import wins_of
+from tformer_cli.plugins.corpora_tools.comparison.report import TITLE
 from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (

@@ -12,19 +12,14 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRFScore
 from sacrebleu.significance import PairedTest
 
-from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, SYSTEMS
-from tformer_cli.errors import DataError
-from tformer_cli.evaluate.comparison.compare import (
-    FREQUENCIES,
-    TestSet,
-    bucket_labels,
-    bucket_of,
-    compare_systems,
-    frequencies,
-    word_f1,
-    words_of,
+from tests.plugins.corpora_tools.comparison.systems import (
+    FIRST,
+    REFERENCES,
+    SECOND,
+    SOURCE,
+    SYSTEMS,
 )
-from tformer_cli.evaluate.comparison.labels import compare_labelings
+from tformer_cli.errors import DataError
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.metrics.scores import bleu, make_metric, ter
 from tformer_cli.metrics.significance import (
@@ -34,6 +29,17 @@ from tformer_cli.metrics.significance import (
     compare_labels,
     paired_test,
 )
+from tformer_cli.plugins.corpora_tools.comparison.compare import (
+    FREQUENCIES,
+    TestSet,
+    bucket_labels,
+    bucket_of,
+    compare_systems,
+    frequencies,
+    word_f1,
+    words_of,
+)
+from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings
 
 
 def compare_all(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=REFERENCES):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tformer_cli.evaluate.comparison.compare import Bucket, Comparison, Difference
 from tformer_cli.metrics.significance import TestedMetric, TestedScore
+from tformer_cli.plugins.corpora_tools.comparison.compare import Bucket, Comparison, Difference
 from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentences, Table
 
 TITLE = "Comparison of systems"

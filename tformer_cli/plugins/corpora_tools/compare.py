@@ -12,16 +12,16 @@ from sacrebleu.utils import get_reference_files, get_source_file
 
 from tformer_cli.artifacts.config_file import TASKS, check_model
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
-from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.evaluate import read_texts
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.lines.classify import classify_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
-from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
 from tformer_cli.metrics.significance import TestSettings
+from tformer_cli.plugins.corpora_tools.comparison.comet import Comet, check_installed
+from tformer_cli.plugins.corpora_tools.comparison.compare import TestSet, compare_systems
+from tformer_cli.plugins.corpora_tools.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.structure import structure
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import did_you_mean, suggestions
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sacrebleu.metrics.base import Metric
 
-    from tformer_cli.evaluate.comparison.compare import Comparison
+    from tformer_cli.plugins.corpora_tools.comparison.compare import Comparison
 
 LABELERS = tuple(kind for kind, row in TASKS.items() if row.has_labels and not row.at_places)
 """Kinds of models that give an example one label."""

@@ -116,8 +116,8 @@ def compare(
 def _compare(
     test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
 ) -> tuple[dict[str, Any], "Document"]:
-    from tformer_cli.evaluate import compare as workflow
-    from tformer_cli.evaluate.comparison.report import comparison_document
+    from tformer_cli.plugins.corpora_tools import compare as workflow
+    from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
 
     comparisons, test = (
         workflow.compare(test_sets, settings, **how),
@@ -136,7 +136,7 @@ def _compare(
 def _compare_labels(
     test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
 ) -> tuple[dict[str, Any], "Document"]:
-    from tformer_cli.evaluate.compare import compare_classifiers
+    from tformer_cli.plugins.corpora_tools.compare import compare_classifiers
 
     (files,) = test_sets.values()
     comparison = compare_classifiers(files, settings, **how)
@@ -160,7 +160,7 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
     if texts.systems:
         raise UsageError(f"SYSTEM: {why}")
     refuse({name: value or None for name, value in vars(texts).items()}, why)
-    from tformer_cli.evaluate.compare import read_manifest
+    from tformer_cli.plugins.corpora_tools.compare import read_manifest
 
     return read_manifest(manifest)
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.test_app import only_line, run, run_here
-from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
+from tests.plugins.corpora_tools.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
 from tests.policy import POLICY
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.app import app

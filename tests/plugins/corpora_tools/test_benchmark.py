@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.errors import TformerError
-from tformer_cli.evaluate.benchmark import in_new_process
+from tformer_cli.plugins.corpora_tools.benchmark import in_new_process
 
 PROGRAM = """
 import os, time
-from tformer_cli.evaluate.benchmark import in_new_process
+from tformer_cli.plugins.corpora_tools.benchmark import in_new_process
 def measure():
     print(os.getpid(), flush=True)
     time.sleep(60)

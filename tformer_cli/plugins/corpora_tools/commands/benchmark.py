@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tformer_cli.evaluate.benchmark import Setting, Speed
+    from tformer_cli.plugins.corpora_tools.benchmark import Setting, Speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class MeasuringOptions:
 
     def settings(self, model: Path) -> "list[Setting]":
         """Returns every combination of beam size, engine, precision and shortlist for a model."""
-        from tformer_cli.evaluate.benchmark import Setting, stored_precision
+        from tformer_cli.plugins.corpora_tools.benchmark import Setting, stored_precision
 
         shortlists: Sequence[str | None] = self.shortlist or [None]
         return [
@@ -113,7 +113,7 @@ def benchmark(
         tformer benchmark runs/quickstart -i a.en --precision float32 --precision int8
         tformer benchmark runs/quickstart -i a.en --reference a.fr --shortlist lex --shortlist none
     """
-    from tformer_cli.evaluate.benchmark import benchmark as workflow
+    from tformer_cli.plugins.corpora_tools.benchmark import benchmark as workflow
 
     settings = measuring.settings(model)
     files = [source, *(reference or ())]

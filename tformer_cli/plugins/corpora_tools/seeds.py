@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from tformer_cli.artifacts.config_file import WEIGHTS, read_config
-from tformer_cli.evaluate.compare import LABELERS, label_texts, translate_texts
-from tformer_cli.evaluate.comparison.labels import compare_labelings
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
 from tformer_cli.metrics.scores import make_metric
 from tformer_cli.metrics.significance import SIGNIFICANT, MeasuredMetric, TestSettings, paired_test
+from tformer_cli.plugins.corpora_tools.compare import LABELERS, label_texts, translate_texts
+from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings
 from tformer_cli.recipe import Recipe
 from tformer_cli.show.document import Cell, Document, Section, Table
 from tformer_cli.structure import StructureError, structure
