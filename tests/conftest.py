@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from typer.main import get_command
 
 from tests.measuring import mark_slow
-from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
+from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.runtime import prepare_cpu
 from tformer_cli.text.joint_tokenizer import BpeDropout
 
@@ -122,7 +122,7 @@ def words_drawn_once():
 def sentences_made_once():
     """Each run makes the same sentences of the grammar, and again to measure its heads on others.
 
-    `corpora/grammar` tests that a seed alone decides them.
+    `plugins/built_in/grammar` tests that a seed alone decides them.
     """
 
     @cache
@@ -146,7 +146,7 @@ def sentences_made_once():
 
     lock = Lock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tformer_cli.corpora.grammar.generate.generate_corpus", make_pairs)
+        patch.setattr("tformer_cli.plugins.built_in.grammar.generate.generate_corpus", make_pairs)
         yield
 
 

@@ -193,7 +193,7 @@ def test_every_format_has_a_reader_and_says_what_is_hashed():
 
 
 def test_the_built_in_corpus_is_named_by_its_grammar(corpus, tmp_path, monkeypatch):
-    from tformer_cli.corpora import grammar
+    from tformer_cli.plugins.built_in import grammar
 
     built_in = CorpusConfig(built_in="test", pairs=10)
     tokenizer = SimpleNamespace(to_json=lambda: "{}")

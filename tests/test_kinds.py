@@ -24,11 +24,11 @@ OUTSIDE = ("kinds/", "model/", "artifacts/config_file.py")
 SAME_WORDS = """
 build_hook.py
 cli/command.py
-cli/commands/make_corpus.py
+plugins/built_in/commands/make_corpus.py
 cli/commands/models.py
-cli/commands/quickstart.py
+plugins/built_in/commands/quickstart.py
 cli/known_commands.py
-corpora/make_corpus.py
+plugins/built_in/make_corpus.py
 plugins/documents/bilingual.py
 plugins/documents/html.py
 plugins/documents/html_markup.py
@@ -37,7 +37,7 @@ plugins/documents/markdown.py
 plugins/interchange/ctranslate2/importing.py
 foreign/known_models.py
 inspect/views/__init__.py
-quickstart.py
+plugins/built_in/quickstart.py
 plugins/serve/chat.py
 plugins/serve/live.py
 plugins/serve/openai.py

@@ -149,7 +149,7 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
         raise RuntimeError("why")
 
     monkeypatch.setattr("tformer_cli.cli.app._signals", signals)
-    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.plugins.built_in.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == status
     assert result.stderr.startswith(message)
@@ -179,7 +179,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limits,
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.plugins.built_in.make_corpus.make_corpus", fail)
     monkeypatch.setattr("tformer_cli.cli.app.soft_limit", limits.get)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
@@ -203,7 +203,7 @@ def test_a_panic_of_a_library_is_one_line(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise PanicException("no thread\nmore")
 
-    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.plugins.built_in.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
     line = "error: PanicException: no thread; run `tformer --debug …` for a traceback"

@@ -26,11 +26,6 @@ from tests.plugins.corpora_tools.comparison.test_compare import compare_all as c
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
-from tformer_cli.cli.commands.quickstart import (
-    QUICKSTARTS,
-    show_commands,
-    show_quickstart,
-)
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
@@ -55,6 +50,11 @@ from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, Timelin
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
+from tformer_cli.plugins.built_in.commands.quickstart import (
+    QUICKSTARTS,
+    show_commands,
+    show_quickstart,
+)
 from tformer_cli.plugins.corpora_tools.benchmark import Setting, Speed
 from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
 from tformer_cli.plugins.corpora_tools.commands.benchmark import show_speeds

@@ -12,8 +12,8 @@ from pathlib import Path
 from tformer_cli.inspect.frame import report_texts
 from tformer_cli.inspect.pages import SAMPLE, report_data
 from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.plugins.built_in.quickstart import FAMOUS
 from tformer_cli.plugins.instruments.jobs.report import inspect_report
-from tformer_cli.quickstart import FAMOUS
 
 N_VECTORS = 16
 """Heads whose queries and keys are kept, so that the file stays small."""

@@ -9,7 +9,7 @@ from tests.watched_training import crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.lines.generate import generate_texts
-from tformer_cli.quickstart import held_out_pairs
+from tformer_cli.plugins.built_in.quickstart import held_out_pairs
 from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.batching import collate
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID

@@ -97,6 +97,8 @@ _PLACES = {
         name: f"{_CORPORA}.{name}:{name}"
         for name in ("benchmark", "compare", "distill", "shortlist")
     },
+    "quickstart": "plugins.built_in.commands.quickstart:quickstart",
+    "make-corpus": "plugins.built_in.commands.make_corpus:make_corpus",
     "export": "plugins.interchange.commands.export:export",
     "serve": "plugins.serve.commands.serve:serve",
     "data": f"{_CORPORA}.data:data_app",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
+from tformer_cli.sockets import load_place
 from tformer_cli.text.tokenizer import MOST_PIECES, Normalization
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
@@ -134,12 +135,11 @@ class CorpusConfig:
         if not self.algorithmic:
             return
         # Tokenizers are read with these settings, and need no generator of strings
-        from tformer_cli.corpora.algorithmic import SPLITS, TASKS
-
-        if self.algorithmic not in TASKS:
-            named = ", ".join(f'"{name}"' for name in TASKS)
+        tasks: Mapping[str, object] = load_place("tformer_cli.plugins.built_in.algorithmic:TASKS")
+        if self.algorithmic not in tasks:
+            named = ", ".join(f'"{name}"' for name in tasks)
             raise ValueError(f'algorithmic: must be one of {named}, but is "{self.algorithmic}"')
-        if self.split not in SPLITS:
+        if self.split not in ("train", "valid", "test"):
             raise ValueError(f'split: must be "train", "valid" or "test", but is "{self.split}"')
 
     def _check_text_field(self) -> None:

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from tests.commands import run, under
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.make_corpus import Task
-from tformer_cli.corpora.make_corpus import BUILT_IN
+from tformer_cli.plugins.built_in.commands.make_corpus import Task
+from tformer_cli.plugins.built_in.make_corpus import BUILT_IN
 from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
 
 recipes_refused, recipes = under("recipes", "refused", "run")

@@ -84,7 +84,7 @@ def test_a_wheel_has_the_levels_asked_for_and_names_its_platform(compiler, make)
     }
     assert "py3-none-any" not in wheel.name
     assert "tformer_cli/recipes/quickstart.toml" in files
-    assert "tformer_cli/corpora/grammar/words/lexicon.toml" in files
+    assert "tformer_cli/plugins/built_in/grammar/words/lexicon.toml" in files
     assert not any("/kernels/" in name for name in files)
 
 

@@ -7,8 +7,8 @@ with its best heads stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate, pairwise, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
 from tformer_cli.wording import is_blank
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.search.hypothesis import SourceAttention
     from tformer_cli.search.translator import Translation, Translator
-    from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.tokenizer import TokenizerSide
 
 DECIMALS = 4  # Of soft alignments as they are written
@@ -513,15 +513,14 @@ class _Tally:
         ]
 
 
-N_PAIRS = 200  # Held-out pairs that heads are measured on, in a second or two
-HELD_OUT: Final = "valid"  # Their split: the test stays unseen
+GOLD_PAIRS = "tformer_cli.plugins.built_in.gold_pairs:gold_pairs"
 
 
 def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:
     """Stores which cross-attention heads of a run align best, if its corpus has gold links."""
     if recipe.task.kind != "translate":
         return None
-    pairs = [pair for corpus in recipe.data.train[:1] for pair in _gold_pairs(corpus)]
+    pairs = [pair for corpus in recipe.data.train[:1] for pair in load_place(GOLD_PAIRS)(corpus)]
     if not pairs:
         return None
     directory = load_model_directory(run)
@@ -532,24 +531,3 @@ def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:
     best = scores.best
     store_alignment(run, AlignmentInfo(heads=best.name, convention=best.convention or "naive"))
     return best
-
-
-def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
-    """Pairs that training never shows and their links; none of a corpus that has no links."""
-    from tformer_cli.corpora import algorithmic  # here: every inspection reads this file
-    from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
-
-    if corpus.built_in:
-        n_pairs = min(N_PAIRS, split_sizes(corpus.pairs)[HELD_OUT])
-        splits = generate_corpus(corpus.pairs, corpus.seed)
-        aligned = islice((pair for split, pair in splits if split == HELD_OUT), n_pairs)
-        for n, pair in enumerate(aligned):
-            links = frozenset(pair.links)
-            words = pair.source_words, pair.target_words
-            yield PairTexts(n, pair.source, pair.target, *words), GoldLinks(links, links)
-    elif corpus.algorithmic and not algorithmic.TASKS[corpus.algorithmic].has_labels:
-        n_pairs = min(N_PAIRS, algorithmic.split_sizes(corpus.pairs)[HELD_OUT])
-        drawn = algorithmic.generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
-        examples = islice((example for split, example in drawn if split == HELD_OUT), n_pairs)
-        for n, example in enumerate(examples):
-            yield PairTexts(n, example.source, example.target), parse_links(example.gold, "gold")

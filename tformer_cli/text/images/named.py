@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tformer_cli.corpora import shapes
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_regular
+from tformer_cli.sockets import load_place
 from tformer_cli.text.images.decoding import MOST_BYTES, decode_image
 from tformer_cli.text.lines import open_bytes
 from tformer_cli.wording import is_number
@@ -41,7 +41,7 @@ INLINE = "data:"
 _NUMBER = r"[-+]?[\d.][-+.\deE]*"
 _ROW = re.compile(rf"\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+[\s,;]*")
 _SEPARATORS = re.compile(r"[\s,;]+")
-_SHAPE = re.compile(rf"shapes:({'|'.join(shapes.SPLITS)}):(\d{{1,18}})#(\d{{1,18}})")
+_SHAPE = re.compile(r"shapes:(train|valid|test):(\d{1,18})#(\d{1,18})")
 _ARRAY = re.compile(r"data:(\d{1,6})x(\d{1,6})x([1-4]);base64,")
 LARGEST_PIXEL = 255
 MOST_CHANNELS = 4
@@ -69,7 +69,11 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         return decode_image(_inline(name), short_name(name))
     if built_in := _SHAPE.fullmatch(name):
         split, seed, number = built_in.groups()
-        return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
+        shape = load_place("tformer_cli.plugins.built_in.shapes:shape_image")(
+            split, int(seed), int(number)
+        )
+        pixels: Pixels = shape.pixels[..., None]
+        return pixels
     path = Path(name).expanduser()
     file, mark, number = name.rpartition("#")
     # a file may have "#" in its name

@@ -11,7 +11,7 @@ import pytest
 from tests.commands import under
 from tests.plugins.corpora_tools.quality.test_checks import ENGLISH, FRENCH
 from tests.policy import POLICY
-from tformer_cli.corpora.grammar.generate import generate_corpus
+from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.quality.examine import judge
 
 N = 60

@@ -10,8 +10,8 @@ import pytest
 
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
-from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError
+from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.choose import Limits
 from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
 from tformer_cli.plugins.corpora_tools.own_text import (

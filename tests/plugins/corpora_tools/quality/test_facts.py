@@ -11,8 +11,8 @@ import pytest
 from tests.plugins.corpora_tools.quality.damage import KINDS, measure, write_damaged
 from tests.plugins.corpora_tools.quality.test_checks import ENGLISH
 from tests.plugins.corpora_tools.quality.test_checks import FRENCH as FRENCH_LINE
-from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.quality.checks import (
     CHECKS,
     MALFORMED,

@@ -22,9 +22,9 @@ from tformer_cli.plugins.instruments.jobs.circuit import (
 )
 from tformer_cli.plugins.instruments.jobs.decision import Decider
 from tformer_cli.plugins.instruments.minimal_pairs import (
-    BUILT_IN,
     MinimalPair,
     check_name,
+    pair_kinds,
     read_pairs,
 )
 from tformer_cli.plugins.instruments.views.circuit import VIEW, CircuitOptions, CircuitsRecord
@@ -227,7 +227,7 @@ def test_a_table_is_read():
             list(read_pairs(["a\tb", line], "t"))
     with pytest.raises(UsageError, match=r"neither a file nor a kind; .*; did you mean pronoun"):
         check_name("pronuon")
-    assert f"({', '.join(BUILT_IN)})" in " ".join(
+    assert f"({', '.join(pair_kinds())})" in " ".join(
         output_of("inspect-circuit", "--help").replace("│", " ").split()
     )
 

@@ -15,11 +15,11 @@ from tests.plugins.interchange.marian.test_exporting import OWN
 from tformer_cli.artifacts.config_file import SHORTLIST
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.corpora.make_corpus import make_corpus
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.built_in.make_corpus import make_corpus
 from tformer_cli.plugins.interchange.export import export_marian
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer

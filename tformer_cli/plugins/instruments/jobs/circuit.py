@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.corpora.grammar.choices import Choices
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
 from tformer_cli.kinds.stored_model import Opened
@@ -92,8 +92,8 @@ def drawn_pairs(name: str, n_pairs: int, side: TokenizerSide, seed: int) -> list
 
 def some_pairs(pairs: Sequence[MinimalPair], n_pairs: int, seed: int) -> list[MinimalPair]:
     """Draws some of many pairs, which stay in their order."""
-    rng = Choices(seed)
-    ranks = [rng.roll() for _ in pairs]
+    roll = Random(seed).random
+    ranks = [roll() for _ in pairs]
     drawn = sorted(range(len(pairs)), key=ranks.__getitem__)[:n_pairs]
     return [pairs[number] for number in sorted(drawn)]
 
@@ -114,14 +114,15 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
         for piece, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
         if again == [piece] == [first_of.get(b" " + word, first_of.get(word))]
     ]
-    rng, pairs = Choices(seed), list[MinimalPair]()
+    # Not `Random.choice`: Python guarantees only the stream of `random`
+    roll, pairs = Random(seed).random, list[MinimalPair]()
     for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
         tokens: list[int] = []
         while len(tokens) <= BLOCK:
-            token = rng.pick(known)
+            token = known[int(roll() * len(known))]
             tokens += [token] if token not in tokens else []
         *block, foil = tokens
-        place = rng.pick(range(1, BLOCK))
+        place = 1 + int(roll() * (BLOCK - 1))
         first = [*block, *block[:place]]
         both = [first, [*first[:place], foil, *first[place + 1 :]]]
         texts = side.decode_batch(both)

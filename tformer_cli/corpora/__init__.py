@@ -1,4 +1,0 @@
-"""Corpora that tformer makes: a grammar of two languages, ratings, strings and shapes.
-
-Begin with `make_corpus.py`, which names them; each writes the files of one corpus.
-"""

@@ -1,0 +1,1 @@
+"""Commands of the built-in corpora."""
