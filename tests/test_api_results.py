@@ -25,10 +25,10 @@ from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.corpora_tools.tokenize import encode_lines
 from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.pharaoh import format_links
-from tformer_cli.text.tokenize import encode_lines
 
 LINES = ["A man sleeps.", "", "Two <b>dogs</b> & a cat"]
 TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee"]

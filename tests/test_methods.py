@@ -33,7 +33,6 @@ from tformer_cli.foreign.import_model import import_model
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
-from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.model import methods
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
@@ -43,6 +42,7 @@ from tformer_cli.model.weight_shapes import is_fixed, parameter_count, parameter
 from tformer_cli.plugins.instruments.ablation import prune_heads
 from tformer_cli.plugins.instruments.views.positions import facts_of, read_positions
 from tformer_cli.plugins.instruments.walkthrough.walkthrough import walk_through
+from tformer_cli.plugins.instruments.weighting import Pooled
 from tformer_cli.search.pooled import pool_states
 from tformer_cli.settings import types_of
 

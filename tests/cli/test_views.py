@@ -26,7 +26,6 @@ from tests.plugins.corpora_tools.comparison.test_compare import compare_all as c
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
-from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
@@ -58,8 +57,10 @@ from tformer_cli.plugins.built_in.commands.quickstart import (
 from tformer_cli.plugins.corpora_tools.benchmark import Setting, Speed
 from tformer_cli.plugins.corpora_tools.check_data import check_data, report_document
 from tformer_cli.plugins.corpora_tools.commands.benchmark import show_speeds
+from tformer_cli.plugins.corpora_tools.commands.tokenize import show_statistics
 from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
 from tformer_cli.plugins.corpora_tools.quality.given import given_data
+from tformer_cli.plugins.corpora_tools.tokenize import measure
 from tformer_cli.plugins.instruments.chart import make_chart, show_chart
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
 from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
@@ -99,7 +100,6 @@ from tformer_cli.plugins.instruments.views.step import StepView
 from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
 from tformer_cli.show.curves import XName, read_run
 from tformer_cli.show.terminal import show_document
-from tformer_cli.text.tokenize import measure
 from tformer_cli.text.tokenizer import read_tokenizer
 
 WIDTHS = (60, 80, 120)

@@ -13,16 +13,16 @@ from tests.plugins.instruments.views.test_image import directory
 from tformer_cli.heads.gates import set_gates
 from tformer_cli.heads.names import HeadId, attentions
 from tformer_cli.inspect.capture.forced import capture_batches, capture_pairs
-from tformer_cli.inspect.capture.observed import observe
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.instruments.ablation import batch_of, importance_sums, sentence_losses
+from tformer_cli.plugins.instruments.observed import observe
 from tformer_cli.plugins.instruments.walkthrough.step import Subject
 from tformer_cli.plugins.instruments.walkthrough.walkthrough import explain
+from tformer_cli.plugins.instruments.weighting import Pooled
 from tformer_cli.text.label_tokenizer import FIRST_LABEL
 
 

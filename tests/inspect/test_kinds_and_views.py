@@ -14,7 +14,6 @@ from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_report
-from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening import open_model
@@ -25,6 +24,7 @@ from tformer_cli.plugins.instruments.ablation import (
     losses_of,
 )
 from tformer_cli.plugins.instruments.jobs.report import inspect_report
+from tformer_cli.plugins.instruments.weighting import Pooled
 from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.label_tokenizer import FIRST_LABEL
 from tformer_cli.text.tokenizer import EOS_ID

@@ -15,7 +15,7 @@ from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_file, translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.text.tokenize import encode_lines
+from tformer_cli.plugins.corpora_tools.tokenize import encode_lines
 from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.commands import assert_printed_alike
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.profiling import OTHER, category_of
 from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
-from tformer_cli.trainer.profiling import OTHER, category_of
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
 

@@ -129,7 +129,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
     {
         "CaptureMode": "tformer_cli.heads.names",
         "Convention": "tformer_cli.inspect.alignment",
-        "WeightingName": "tformer_cli.inspect.weighting.weighting",
+        "WeightingName": "tformer_cli.inspect.weighting",
     }
 )
 """Words that arguments take and nothing else checks, and the modules that have them."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.pages import Report
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import SentenceView, View
-    from tformer_cli.inspect.weighting.weighting import WeightingName
+    from tformer_cli.inspect.weighting import WeightingName
     from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.plugins.instruments.views.flow import FlowRecord

@@ -90,7 +90,7 @@ _CORPORA, _INSTRUMENTS = "plugins.corpora_tools.commands", "plugins.instruments"
 _PLACES = {
     "recipes": "cli.commands.guide:recipes_app",
     "help": "cli.commands.guide:help_command",
-    "tokenize": "cli.commands.tokenize:tokenize_app",
+    "tokenize": "plugins.corpora_tools.commands.tokenize:tokenize_app",
     "import": "cli.commands.import_model:import_model",
     **{name: f"{_INSTRUMENTS}.commands.{name}:{name}" for name in ("calibrate", "plot")},
     **{

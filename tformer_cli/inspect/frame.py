@@ -16,7 +16,7 @@ from typing import Any
 from tformer_cli.heads.roles import METRICS, ROLES
 from tformer_cli.inspect.data import get_attributes
 from tformer_cli.inspect.views import VIEWS
-from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.inspect.weighting import ALPHA, Weighting
 from tformer_cli.show.html import base_style
 from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 

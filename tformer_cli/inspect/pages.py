@@ -30,7 +30,7 @@ from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
 from tformer_cli.inspect.views import VIEWS
-from tformer_cli.inspect.weighting.weighting import ALPHA
+from tformer_cli.inspect.weighting import ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
-from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.inspect.weighting import ALPHA, Weighting
 
 if TYPE_CHECKING:
     from tformer_cli.inspect.alignment import AlignedWords, SpelledWords

@@ -15,6 +15,7 @@ from tformer_cli.kinds.kind import Progress
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
+from tformer_cli.sockets import load_place
 from tformer_cli.text.batching import collate, plan_batches
 from tformer_cli.text.blocks import TextStream
 from tformer_cli.text.corpora import SentencePair, read_corpus
@@ -27,8 +28,9 @@ from tformer_cli.train.start import check_start
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from tformer_cli.trainer.profiling import StepProfile
+    from tformer_cli.plugins.instruments.profiling import StepProfile
 
+PROFILE_STEPS = "tformer_cli.plugins.instruments.profiling:profile_steps"
 SAMPLE = 2000
 
 # Tokens of the batches shown where the run itself will find out how many fit in memory.
@@ -220,7 +222,6 @@ def profile_training(
     from tformer_cli.trainer.hardware import training_device
     from tformer_cli.trainer.processes.group import Processes
     from tformer_cli.trainer.processes.launch import Launch
-    from tformer_cli.trainer.profiling import profile_steps
 
     # Nothing is left but the tokenized corpora in the cache, which training will find there
     with scratch_directory() as directory:
@@ -228,4 +229,7 @@ def profile_training(
         prepared = prepare(recipe, directory, place, Processes(), progress)
         settle_batches(recipe, prepared)
         n_words = prepared.tokenizer.vocab_size
-        return profile_steps(prepared.trainer, n_steps, vocab_size=n_words)
+        profile: StepProfile = load_place(PROFILE_STEPS)(
+            prepared.trainer, n_steps, vocab_size=n_words
+        )
+        return profile

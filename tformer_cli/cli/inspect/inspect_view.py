@@ -59,7 +59,7 @@ from tformer_cli.inspect.view import (
     TextsArgument,
     View,
 )
-from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.inspect.weighting import WeightingName
 from tformer_cli.settings import Option
 from tformer_cli.show.png import check_png
 from tformer_cli.text.lines import LineCounts, check_file

@@ -44,12 +44,13 @@ from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.view import Subject
 from tformer_cli.inspect.views import heads as heads_view
-from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.inspect.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
+from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.wording import count_of, is_blank
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier
 
 CLASS = "[class]"  # Label of the class token of an image
+
+WEIGHTED_MAPS = "tformer_cli.plugins.instruments.weighting:weighted_maps"
 
 
 def inspect_heads(
@@ -312,9 +315,7 @@ class HeadInspector:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = maps
         if self._weighting is not ALPHA:
-            from tformer_cli.inspect.weighting.maps import weighted_maps
-
-            weighted = weighted_maps(self._model, maps, self._weighting.name)
+            weighted = load_place(WEIGHTED_MAPS)(self._model, maps, self._weighting.name)
         return ShownRecord(
             index=index,
             model=self._summary,

@@ -37,11 +37,11 @@ from torch.nn import functional
 from tformer_cli.artifacts.tensors import shapes_alone
 from tformer_cli.heads.gates import Place, heads_off, set_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind, attentions, head_layout
-from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.observed import ModuleRecord, record_module
 from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.tokenizer import PAD_ID
 

@@ -25,10 +25,10 @@ from torch.nn import functional
 
 from tformer_cli.artifacts.config_file import LENS
 from tformer_cli.errors import ArtifactError
-from tformer_cli.inspect.capture.observed import record_module, stacks_of
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.plugins.instruments.ablation import LARGEST_LOGITS, batch_of, to_device
 from tformer_cli.plugins.instruments.lens_file import read_maps
+from tformer_cli.plugins.instruments.observed import record_module, stacks_of
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
 

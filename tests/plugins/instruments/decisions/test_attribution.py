@@ -6,7 +6,6 @@ import torch
 from tests.inspect.conftest import made_model
 from tests.plugins.instruments.decisions.test_probing import decision
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel, Tagger
 from tformer_cli.model.transformer import Transformer
@@ -17,6 +16,7 @@ from tformer_cli.plugins.instruments.decisions.attribution import (
 )
 from tformer_cli.plugins.instruments.decisions.causes import Causes
 from tformer_cli.plugins.instruments.decisions.probing import EVERYWHERE, Pool, Probe
+from tformer_cli.plugins.instruments.observed import stacks_of
 
 SOURCE, PREFIX = [5, 9, 7, 3], [2, 20, 24]
 SHAPE = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 0}

@@ -12,13 +12,13 @@ from tests.oracles.unpacked import page_data
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
-from tformer_cli.inspect.capture.observed import observe
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.similarity import Similarity
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.plugins.instruments.observed import observe
 from tformer_cli.plugins.instruments.views.step import VIEW, StepOptions
 from tformer_cli.plugins.instruments.walkthrough.step import (
     Subject,

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from tformer_cli.heads.gates import Place, set_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind
-from tformer_cli.inspect.capture.observed import exact, stacks_of
-from tformer_cli.inspect.weighting.maps import LinearNorm
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
 from tformer_cli.model.feed_forward import activation_function
 from tformer_cli.model.operations import Linear
 from tformer_cli.plugins.instruments.decisions.probing import Probe
+from tformer_cli.plugins.instruments.observed import exact, stacks_of
+from tformer_cli.plugins.instruments.weighting import LinearNorm
 
 COMPLETE = 0.005  # Largest error of integrated gradients, as a share of their sum
 FIRST_STEPS, MOST_STEPS = 32, 1024

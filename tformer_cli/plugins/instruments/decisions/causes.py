@@ -8,7 +8,6 @@ from torch import Tensor
 
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Kind, by_layer
-from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.model.encoder_only import PositionPredictor
 from tformer_cli.plugins.instruments.decisions.attribution import Slopes, slopes_of
 from tformer_cli.plugins.instruments.decisions.decision import match_positions
@@ -18,6 +17,7 @@ from tformer_cli.plugins.instruments.decisions.probing import (
     Pool,
     Probe,
 )
+from tformer_cli.plugins.instruments.observed import stacks_of
 from tformer_cli.plugins.instruments.views.decision import EdgeEffect, EffectMap, Part
 
 N_DRAWS = 8  # Random replacements of a part, whose effects are averaged

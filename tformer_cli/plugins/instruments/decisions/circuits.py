@@ -33,10 +33,10 @@ from torch import Tensor
 from tformer_cli.errors import DataError
 from tformer_cli.heads.gates import set_gates
 from tformer_cli.heads.names import HeadId, by_layer, head_layout
-from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.metrics.resampling import PERCENTILES, RESAMPLES, resample_sums
 from tformer_cli.plugins.instruments.decisions.causes import keys_of, pairs_of, stack_of
 from tformer_cli.plugins.instruments.decisions.probing import Probe
+from tformer_cli.plugins.instruments.observed import stacks_of
 from tformer_cli.plugins.instruments.views.circuit import Share, Verdict
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from tformer_cli.errors import DataError
 from tformer_cli.heads.gates import Place, set_gates
 from tformer_cli.heads.names import Inspected, Kind
 from tformer_cli.inspect.capture.forced import tapped_attentions
-from tformer_cli.inspect.capture.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.plugins.instruments.ablation import LARGEST_POSITIONS, SharedStates
 from tformer_cli.plugins.instruments.decisions.decision import Decision
+from tformer_cli.plugins.instruments.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.text.batching import Batch
 

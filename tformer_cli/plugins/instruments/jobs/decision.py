@@ -22,7 +22,6 @@ from tformer_cli.inspect.jobs.reader import (
 )
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import check_gaps
-from tformer_cli.inspect.weighting.maps import can_roll_out
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.plugins.instruments.ablation import batch_of, to_device
 from tformer_cli.plugins.instruments.decisions.attribution import (
@@ -48,6 +47,7 @@ from tformer_cli.plugins.instruments.views.decision import (
 )
 from tformer_cli.plugins.instruments.views.flow import read_flow
 from tformer_cli.plugins.instruments.views.logits import LogitsRecord, read_logits
+from tformer_cli.plugins.instruments.weighting import can_roll_out
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.wording import count_of
 

@@ -37,7 +37,7 @@ from tformer_cli.inspect.jobs.reader import (
     is_written,
 )
 from tformer_cli.inspect.views.heads import check_residual
-from tformer_cli.inspect.weighting.weighting import ALPHA
+from tformer_cli.inspect.weighting import ALPHA
 from tformer_cli.version import __version__
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.capture.maps import IdPair, longest_side
-from tformer_cli.inspect.capture.observed import record_module
 from tformer_cli.inspect.jobs.reader import ReadReport, corpus_pairs, inspected_model
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import Subject
@@ -26,6 +25,7 @@ from tformer_cli.plugins.instruments.lens import (
     weights_hash,
 )
 from tformer_cli.plugins.instruments.lens_file import StoredMaps, store_maps
+from tformer_cli.plugins.instruments.observed import record_module
 from tformer_cli.plugins.instruments.views.layers import MOST_LINES, LayerReading, LayersRecord
 from tformer_cli.plugins.instruments.views.logits import TOP, agreements, positions_of
 from tformer_cli.wording import count_of

@@ -13,7 +13,6 @@ from tformer_cli.errors import DataError
 from tformer_cli.heads.names import Kind
 from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.inspect.capture.maps import IdPair, ids_read, longest_side
-from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.jobs.heads import subject_of
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
@@ -25,6 +24,7 @@ from tformer_cli.inspect.jobs.reader import (
 )
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.plugins.instruments.lens import batches, states_of
+from tformer_cli.plugins.instruments.observed import stacks_of
 from tformer_cli.plugins.instruments.probes import HELD_OUT, MEANINGS, TokenRow, probe, tasks_of
 from tformer_cli.plugins.instruments.views.probe import VIEW, ProbeOptions, ProbeReport
 from tformer_cli.text.lines import given_lines

@@ -144,7 +144,7 @@ class FlowRecord:
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     import torch
 
-    from tformer_cli.inspect.weighting.maps import weighted_maps
+    from tformer_cli.plugins.instruments.weighting import weighted_maps
 
     if sentence.maps is None:
         return FlowRecord(sentence=sentence, flows={})
@@ -176,7 +176,7 @@ def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Fl
     import torch
 
     if not config.n_decoder_layers:
-        from tformer_cli.inspect.weighting.maps import Pooled
+        from tformer_cli.plugins.instruments.weighting import Pooled
 
         rows = torch.from_numpy(maps.enc[-1][0])
         rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
@@ -344,14 +344,14 @@ class FlowView(SentenceView[FlowRecord]):
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> FlowRecord | None:
-        from tformer_cli.inspect.weighting.maps import can_roll_out
+        from tformer_cli.plugins.instruments.weighting import can_roll_out
 
         if sentence.lacks_gaps or not can_roll_out(subject.model):
             return None
         return self.read(subject, sentence, FlowOptions())
 
     def json(self, record: FlowRecord) -> dict[str, Any]:
-        from tformer_cli.inspect.weighting.weighting import WEIGHTINGS
+        from tformer_cli.inspect.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
         measured = "residual source_share" if record.has_both_sides else "residual"

@@ -1,7 +1,7 @@
 """Where a model of images looks: each head's row of the pooled state over the image.
 
 The row is that of the class token, the mean of the patches' rows, or halfway between both, as the
-model pools (see `weighting.maps.Pooled`); by head, and by rollout and ALTI through all layers. A
+model pools (see `weighting.Pooled`); by head, and by rollout and ALTI through all layers. A
 head's attention distance is the mean distance in pixels between a patch and those that it attends
 to, weighted by attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads
 that look near by, large of those that look everywhere.
@@ -86,8 +86,8 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     import numpy as np
     import torch
 
-    from tformer_cli.inspect.weighting.maps import Pooled, weighted_maps
     from tformer_cli.model.base import N_SPECIAL_TOKENS
+    from tformer_cli.plugins.instruments.weighting import Pooled, weighted_maps
 
     config = model.config
     row = Pooled(config).row_name
@@ -117,7 +117,7 @@ def _take_row(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
     """Picks the row of the pooled state from weights (S, S)."""
-    from tformer_cli.inspect.weighting.maps import Pooled
+    from tformer_cli.plugins.instruments.weighting import Pooled
 
     row = Pooled(config).row(weights)
     first = int(config.class_token)

@@ -145,8 +145,8 @@ def layer_logits(
     """
     import torch
 
-    from tformer_cli.inspect.capture.observed import stacks_of
     from tformer_cli.plugins.instruments.lens import UNTUNED, read_layers, single
+    from tformer_cli.plugins.instruments.observed import stacks_of
 
     def logits_of(hidden: Tensor) -> Tensor:
         if places is not None:

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.heads.names import Inspected
-from tformer_cli.inspect.capture.observed import Observed, exact
-from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.model.encoder_only import (
     POOLERS,
     Classifier,
@@ -17,8 +15,10 @@ from tformer_cli.model.encoder_only import (
     PositionPredictor,
 )
 from tformer_cli.model.feed_forward import activation_function
+from tformer_cli.plugins.instruments.observed import Observed, exact
 from tformer_cli.plugins.instruments.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.plugins.instruments.walkthrough.trace import norm_trace
+from tformer_cli.plugins.instruments.weighting import Pooled
 
 CANDIDATES = 8  # Words shown with their logits and probabilities
 

@@ -26,14 +26,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.heads.names import HeadId, Inspected
-from tformer_cli.inspect.capture.observed import Observed, exact, place_of
-from tformer_cli.inspect.weighting.maps import LinearNorm
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
 from tformer_cli.model.operations import IdentityProjection, Linear
 from tformer_cli.model.patches import PatchedImages, patches_of
+from tformer_cli.plugins.instruments.observed import Observed, exact, place_of
+from tformer_cli.plugins.instruments.weighting import LinearNorm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.heads.names import Inspected
-from tformer_cli.inspect.capture.observed import Observed, observe
+from tformer_cli.plugins.instruments.observed import Observed, observe
 from tformer_cli.plugins.instruments.walkthrough.output import output_step
 from tformer_cli.plugins.instruments.walkthrough.step import (
     Check,

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.foreign.hugging_face.test_importing import marian
-from tformer_cli.cli.commands.tokenize import tokenize_app
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.plugins.corpora_tools.commands.tokenize import tokenize_app
 from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
@@ -127,7 +127,8 @@ def test_quiet_silences_progress(tokenizer, text):
 
 
 def test_answers_come_while_stdin_is_still_open(tokenizer):
-    code = "from tformer_cli.cli.commands.tokenize import tokenize_app; tokenize_app()"
+    place = "tformer_cli.plugins.corpora_tools.commands.tokenize"
+    code = f"from {place} import tokenize_app; tokenize_app()"
     command = [sys.executable, "-c", code, "encode", str(tokenizer)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         for word in (b"The", b"Der"):

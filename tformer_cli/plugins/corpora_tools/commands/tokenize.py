@@ -36,8 +36,8 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tformer_cli.plugins.corpora_tools.tokenize import TokenizerStatistics
     from tformer_cli.text.lines import LineCounts
-    from tformer_cli.text.tokenize import TokenizerStatistics
 
 tokenize_app = CommandGroup(
     "tokenize",
@@ -95,7 +95,7 @@ def train(
         tformer tokenize train train.en train.fr -o tokenizer.json --vocab-size 8000
         tformer tokenize train train.en -o unigram.json --algorithm unigram
     """
-    from tformer_cli.text import tokenize
+    from tformer_cli.plugins.corpora_tools import tokenize
     from tformer_cli.text.config import TokenizerConfig
 
     try:
@@ -139,7 +139,7 @@ def encode(
         echo "The old house." | tformer tokenize encode runs/quickstart
         tformer tokenize encode tokenizer.json -i a.en --ids > a.ids
     """
-    from tformer_cli.text.tokenize import encode_lines
+    from tformer_cli.plugins.corpora_tools.tokenize import encode_lines
 
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
@@ -162,7 +162,7 @@ def decode(
         tformer tokenize decode tokenizer.json -i a.ids --ids
         tformer tokenize encode tokenizer.json -i a.en | tformer tokenize decode tokenizer.json
     """
-    from tformer_cli.text.tokenize import decode_lines
+    from tformer_cli.plugins.corpora_tools.tokenize import decode_lines
 
     opened = read_tokenizer(tokenizer)
     what = "ids" if ids else "pieces"
@@ -189,8 +189,8 @@ def stats(
         tformer tokenize stats tokenizer.json train.en train.fr
         tformer tokenize stats runs/quickstart test.en --format json
     """
+    from tformer_cli.plugins.corpora_tools.tokenize import measure
     from tformer_cli.text.lines import LineCounts, read_lines
-    from tformer_cli.text.tokenize import measure
 
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=files, quiet=quiet)

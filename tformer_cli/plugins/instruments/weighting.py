@@ -72,14 +72,14 @@ from torch import Tensor, nn
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId, attentions
 from tformer_cli.inspect.capture.maps import AttentionMaps, Weights
-from tformer_cli.inspect.capture.observed import Observed, exact, observe, place_of
-from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.inspect.weighting import WeightingName
 from tformer_cli.kinds import reads_names
 from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.methods import POOLINGS, PoolingRow
 from tformer_cli.model.norms import Norm
+from tformer_cli.plugins.instruments.observed import Observed, exact, observe, place_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 import pytest
 
 from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.plugins.corpora_tools.tokenize import decode_lines, encode_lines, measure, train
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.tokenize import decode_lines, encode_lines, measure, train
 from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20

@@ -18,8 +18,8 @@ from tformer_cli.heads.names import (
 )
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.capture.maps import AttentionMaps
-from tformer_cli.inspect.weighting import maps
-from tformer_cli.inspect.weighting.maps import (
+from tformer_cli.plugins.instruments import weighting as maps
+from tformer_cli.plugins.instruments.weighting import (
     attention_mixing,
     contributions,
     norm_residual,
@@ -424,7 +424,7 @@ def test_a_row_that_no_vector_brings_nearer_is_the_position_itself():
 def test_long_sentences_are_taken_in_parts_that_change_nothing(make_model, monkeypatch):
     sublayers = observe_sublayers(make_model(), SOURCE_ALTI, TARGET_INPUT_ALTI)
     whole = [contributions(sublayer) for sublayer in sublayers]
-    monkeypatch.setattr("tformer_cli.inspect.weighting.maps.MOST_NUMBERS", 2 * 8 * 32)
+    monkeypatch.setattr("tformer_cli.plugins.instruments.weighting.MOST_NUMBERS", 2 * 8 * 32)
     for sublayer, expected in zip(sublayers, whole, strict=True):
         in_parts = contributions(sublayer)
         torch.testing.assert_close(in_parts.shares, expected.shares, atol=1e-14, rtol=0)

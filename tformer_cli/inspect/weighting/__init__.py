@@ -1,1 +1,0 @@
-"""Maps beyond attention weights: norms of values, attention rollout, ALTI+."""
