@@ -155,7 +155,7 @@ def environment(tmp_path_factory):
             check=False,
         )
 
-    run.site = Path(site)
+    run.site, run.python = Path(site), python
     return run
 
 
@@ -181,6 +181,16 @@ def test_a_package_adds_a_view(environment, model):
         heads = environment("inspect-heads", model, line, "--format", "jsonl", "-q").stdout
         of_heads = {head["id"]: head["metrics"]["entropy"] for head in json.loads(heads)["heads"]}
         assert record["entropy"] == pytest.approx(of_heads, abs=1e-5)
+    code = f"""
+import json, tformer_cli
+from tformer_cli.plugins.serve.live import known_events
+(record,) = tformer_cli.load({str(model)!r}, device="cpu").inspect("entropy", [{line!r}])
+print(json.dumps([record.heads, known_events()]))
+"""
+    answer = subprocess.run([environment.python, "-I", "-c", code], stdout=-1, check=True)
+    heads, events = json.loads(answer.stdout)
+    assert heads == record["entropy"]
+    assert "entropy" in events
 
 
 @pytest.mark.slow

@@ -66,9 +66,7 @@ class ShownRecord(HeadsRecord):
 
 def notebook_page(records: Sequence[HeadsRecord]) -> str:
     """HTML of records for a notebook: their page, if one is not blank."""
-    if all(record.maps is None for record in records):
-        return "<p>a blank line has no attention maps</p>"
-    return frame_page(render_html(records))
+    return framed_view(VIEWS["heads"], records)
 
 
 def frame_page(page: str) -> str:
@@ -279,8 +277,11 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
 
 
 def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
-    """HTML of a view's records for a notebook."""
-    return frame_page(render_view(view, records, options or view.Options()))
+    """HTML of a view's records for a notebook: their page, if a sentence is not blank."""
+    shown = list(records)
+    if isinstance(view, SentenceView) and all(record.sentence.maps is None for record in shown):
+        return "<p>a blank line has no attention maps</p>"
+    return frame_page(render_view(view, shown, options or view.Options()))
 
 
 def sample_page() -> str:
