@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run
 from tformer_cli import sockets
-from tformer_cli.cli.known_commands import COMMANDS
-from tformer_cli.documents.known_formats import FORMATS
+from tformer_cli.cli.known_commands import COMMANDS, Command
+from tformer_cli.documents.known_formats import FORMATS, Format
 from tformer_cli.foreign.readers import READERS
 from tformer_cli.guide import find_guide
 from tformer_cli.inspect.views import VIEWS
@@ -87,6 +88,26 @@ def test_a_row_with_another_name_is_refused(installed, monkeypatch):
     _, messages = installed(a="os:made")
     assert "a" not in Socket("made", EntryPoint, {})
     assert "calls itself b" in messages[0]
+
+
+@pytest.mark.parametrize("row", [Format("b", ".b", "m:read"), Format("b", (".b",), "m:read", "k")])
+def test_a_format_whose_extensions_are_one_text_is_refused(installed, monkeypatch, row):
+    monkeypatch.setattr(os, "made", row, raising=False)
+    _, messages = installed(b="os:made")
+    assert "b" not in Socket("made", Format, {})
+    assert re.search(r"b \(os:made\) has one text as (extensions|takes); write \('", messages[0])
+
+
+def test_a_command_whose_module_is_missing_names_its_package(installed, monkeypatch):
+    monkeypatch.setattr(COMMANDS, "_loaded", {**COMMANDS._loaded})
+    monkeypatch.setattr(os, "made", Command("no_such_module:x", "Count."), raising=False)
+    installed(count="os:made")
+    answer = run("count")
+    assert answer.exit_code == 2
+    assert answer.stderr == (
+        "error: a package: tformer.commands: count (os:made) cannot be loaded "
+        "(ModuleNotFoundError: No module named 'no_such_module'); update or remove the package\n"
+    )
 
 
 @pytest.mark.parametrize("text", [b"[tformer.views]\nx = \xff\n", b"[tformer.views]\nx\n"])

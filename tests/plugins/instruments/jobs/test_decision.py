@@ -69,6 +69,8 @@ def test_translations_part_at_the_first_difference(zoo):
                  and m.rows[-1] == "out of dec")  # fmt: skip
     assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
     assert any("for lack of a counterpart" in note for note in record.notes)
+    names = [effects.name for effects in record.maps]
+    assert len({*names}) == len(names)
     # What is marked on a page and drawn: the piece that is decided on, in either sentence
     sentences = VIEW.json(record)["sentences"]
     written = [sentence["pieces"][sentence["at"]] for sentence in sentences]
@@ -93,6 +95,8 @@ def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
     assert record.d[0] > 0 > record.d[1]
     directions = {effects.direction for effects in record.maps}
     assert directions == {"patch", "back"}
+    names = [effects.name for effects in record.maps]
+    assert len({*names}) == len(names)
     for head in record.heads:
         assert {"patch", "back", "direct", "estimate"} < head.effects.keys()
 
@@ -151,6 +155,11 @@ def test_words_name_a_place_in_a_translation(zoo):
     record = inspect_decision(path, PAIR[:1], target=written, foil="maison",
                               settings=DecisionOptions(method=("direct",)))  # fmt: skip
     assert record.d[0] > 0
+    assert record.place.startswith('after "')
+    first = free.sentences[0].target.split()[0]
+    begun = inspect_decision(path, PAIR[:1], target=first, foil="maison",
+                             settings=DecisionOptions(method=("direct",)))  # fmt: skip
+    assert begun.place == "at the beginning"
     turned = inspect_decision(path, PAIR[:1], target="maison", foil=written,
                               settings=DecisionOptions(method=("direct",)))  # fmt: skip
     assert turned.ids == record.ids[::-1]
