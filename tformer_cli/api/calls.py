@@ -27,11 +27,10 @@ from weakref import WeakSet
 
 from tformer_cli.api.results import Results
 from tformer_cli.errors import TformerError, UsageError
-from tformer_cli.files.cache import as_named
 from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
 from tformer_cli.settings import Limits, Option, literal_values, type_problem, types_of
 from tformer_cli.text.lines import check_lines, given_lines
-from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.wording import as_named, did_you_mean, suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,6 @@ from tformer_cli.api.calls import (
 from tformer_cli.api.results import AlignedPair, Results
 from tformer_cli.artifacts.config_file import COMMANDS, TRANSLATORS
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.cache import as_named
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.keywords import DecodingOverrides
@@ -27,6 +26,7 @@ from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.settings import between, type_problem
 from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import check_lines, given_lines
+from tformer_cli.wording import as_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
