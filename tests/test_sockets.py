@@ -181,6 +181,16 @@ def test_a_package_adds_a_view(environment, model):
         heads = environment("inspect-heads", model, line, "--format", "jsonl", "-q").stdout
         of_heads = {head["id"]: head["metrics"]["entropy"] for head in json.loads(heads)["heads"]}
         assert record["entropy"] == pytest.approx(of_heads, abs=1e-5)
+    for name in ("text", "html", "svg"):
+        shown = environment("inspect-entropy", model, line, "--format", name, "-q").stdout
+        assert all(f"{nats:.3f}" in shown for nats in of_heads.values())
+        assert line in shown
+        assert "<script" not in shown
+    report = environment("inspect-report", model, line, "-o", "report.html", "-q", "--no-ablation")
+    assert (report.returncode, report.stderr) == (0, "")
+    page = Path(environment.site.parents[3], "report.html").read_text("utf-8")
+    (tab,) = re.findall(r'<template data-view="entropy".*?</template>', page, re.DOTALL)
+    assert all(f">{nats:.3f}<" in tab for nats in of_heads.values())
 
 
 @pytest.mark.slow

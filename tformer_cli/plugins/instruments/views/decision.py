@@ -280,7 +280,6 @@ class DecisionView(CorpusView[DecisionRecord]):
     job = "tformer_cli.plugins.instruments.jobs.decision:inspect_decision"
     Options, Inputs = DecisionOptions, DecisionInputs
     tasks = WITH_OUTPUT
-    formats = ("text", "jsonl", "html", "svg", "png")
     terms: ClassVar = {
         **{name: (name, f"{says[0].upper()}{says[1:]}") for name, says in EFFECTS.items()},
         "weight": ("weight", "The attention weight before it is knocked out (set to 0)"),
@@ -338,7 +337,7 @@ class DecisionView(CorpusView[DecisionRecord]):
     def tab(self, record: DecisionRecord, options: object, *, is_alone: bool) -> Any:
         return pack_for_page(self.json(record))
 
-    def figure(self, record: DecisionRecord) -> str:
+    def figure(self, record: DecisionRecord, options: Any = None) -> str:
         return render_decision_svg(record)
 
     def blocks(

@@ -368,12 +368,14 @@ class PositionsView(ModelView[PositionsRecord]):
         data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
-    def figure(self, record: PositionsRecord) -> str:
+    def figure(self, record: PositionsRecord, options: Any = None) -> str:
         return render_positions_svg(record)
 
-    def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
+    def file(self, record: PositionsRecord, output_format: str, options: Any = None) -> bytes | str:
         is_npz = output_format == "npz"
-        return render_positions_npz(record) if is_npz else super().file(record, output_format)
+        return (
+            render_positions_npz(record) if is_npz else super().file(record, output_format, options)
+        )
 
 
 VIEW = PositionsView()
