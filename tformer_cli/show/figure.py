@@ -48,6 +48,7 @@ MONOSPACE = "ui-monospace,'DejaVu Sans Mono',monospace"
 COLUMNS = 120  # Characters of a line of text
 WIDEST = 960.0  # Pixels that blocks side by side take together
 FIELD = 720.0  # Pixels across a field
+FEW_ROWS = 16  # Up to as many rows of a field are high enough for the eye
 STYLES = {
     "bold": {"font-weight": "600"},
     "italic": {"font-style": "italic"},
@@ -57,8 +58,12 @@ STYLES = {
     "yellow": {"fill": "#8a6100"},
     "cyan": {"fill": "#0b6b7f"},
     "red": {"fill": "#b3261e"},
+    "blue": {"fill": signed_hex_color(-1.0)},
+    "orange": {"fill": signed_hex_color(1.0)},
 }
 """Attributes for the words of a style; others are ignored."""
+BARS = {"█": "1", "░": "0.3"}
+"""Characters of bars, and how opaque they are."""
 _WORD = re.compile(r"\n|[^\S\n]+|\S+")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
@@ -177,14 +182,31 @@ def _draw_line(
 ) -> None:
     if not any(words.strip() for words, _ in runs):
         return
+    if not {*"".join(words for words, _ in runs)} - BARS.keys():
+        _draw_bar(root, runs, x - (_width(runs) if anchor else 0.0), y)
+        return
     attributes = {"x": number(x), "y": number(y), "font-size": number(SIZE), "fill": "#16181d"}
     options = {"text-anchor": anchor, "font-family": font, _SPACE: "preserve"}
     attributes |= {name: value for name, value in options.items() if value}
     line = SubElement(root, "text", attributes)
     for style, parts in groupby(runs, key=itemgetter(1)):
-        words = [STYLES.get(word, {}) for word in style.split()]
-        own = {name: value for part in words for name, value in part.items()}
-        SubElement(line, "tspan", own).text = clean("".join(words for words, _ in parts))
+        words = clean("".join(words for words, _ in parts))
+        SubElement(line, "tspan", _attributes(style)).text = words
+
+
+def _attributes(style: str) -> dict[str, str]:
+    return {k: v for word in style.split() for k, v in STYLES.get(word, {}).items()}
+
+
+def _draw_bar(root: Element, runs: Sequence[Run], x: float, y: float) -> None:
+    """Draws a bar of block characters, whose width differs from font to font."""
+    for words, style in runs:
+        fill = _attributes(style).get("fill", "#5c6370")
+        for character, group in groupby(words):
+            width = len([*group]) * SIZE * CHARACTER
+            place = {"x": number(x), "y": number(y - 10), "width": number(width), "height": "12"}
+            SubElement(root, "rect", {**place, "fill": fill, "fill-opacity": BARS[character]})
+            x += width
 
 
 def _draw_beside(root: Element, blocks: Sequence[Table | Map], corner: Corner) -> Corner:
@@ -219,9 +241,9 @@ def _draw_heat_map(root: Element, block: Map, corner: Corner) -> Corner:
 
 
 def _draw_field(root: Element, block: Field, corner: Corner) -> Corner:
-    """Draws a field over its full width; rows are no higher than their cells are wide."""
+    """Draws a field over its full width."""
     left, y = corner
     width = FIELD / len(block.values[0])
-    height = min(width, 14.0) if width > 2 else 6.0
+    height = min(14.0, max(6.0, width, FEW_ROWS * 14 / len(block.values)))
     draw_map(root, block.values, partial(hex_color, block.kind), corner, (width, height))
     return left + FIELD, y + height * len(block.values) + GAP / 2

@@ -91,7 +91,7 @@ _BLOCK_STYLE = """\
   .bold { font-weight: 700; } .italic { font-style: italic; }
   .underline { text-decoration: underline; } .dim { color: var(--soft); }
   .green { color: var(--good); } .yellow, .red { color: var(--mark); }
-  .cyan { color: var(--accent); }
+  .cyan { color: var(--accent); } .blue { color: var(--enc); } .orange { color: var(--dec); }
 }
 """
 _PAGE_STYLE = """\
