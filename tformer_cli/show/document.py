@@ -57,7 +57,7 @@ def plain_text(cell: Cell | Text | str) -> str:
 def styled_spans(cell: Cell | Text | str) -> list[tuple[str, str]]:
     """Texts of a cell, each with all words of its style; "not dim" takes back the cell's "dim"."""
     if not isinstance(cell, Text):
-        return [(plain_text(cell), "bold" if isinstance(cell, Cell) and cell.is_best else "")]
+        return [(plain_text(cell), "bold green" if isinstance(cell, Cell) and cell.is_best else "")]
     pairs = ((span, "") if isinstance(span, str) else span for span in cell.spans)
     return [
         (words, style.replace("not dim", "").strip() if "not" in style else f"{cell.style} {style}")

@@ -22,7 +22,6 @@ from tformer_cli.show.document import (
     Table,
     Text,
     Texts,
-    plain_text,
     styled_spans,
 )
 from tformer_cli.show.figure import render_field
@@ -37,22 +36,11 @@ main { padding: 0 24px 16px; max-width: 1320px; }
 section > h2 { font-size: 17px; margin: 20px 0 12px; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 12px;
   padding: 14px 16px; margin: 0 0 16px; box-shadow: var(--shadow); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px; }
-th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-tr:last-child td { border-bottom: 0; }
-.best { font-weight: 700; color: var(--good); }
-.note { color: var(--faint); font: 12px var(--mono); overflow-wrap: anywhere; margin: 8px 0 0; }
+section > .panel:first-child { margin-top: 16px; }
 h4 { font-size: 13px; color: var(--soft); margin: 14px 0 4px; }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0; }
-dt { color: var(--soft); font-size: 13px; }
-dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
+@media print { :root { color-scheme: light; } }
 """
 _NOTE_STYLE = """\
-th.text, td.text { text-align: left; white-space: normal; }
-pre { overflow-x: auto; margin: 8px 0 0; font: 13px/1.5 var(--mono); }
 ul { margin: 6px 0 0; padding-left: 20px; }
 a { color: var(--accent); }
 """
@@ -66,8 +54,9 @@ figcaption { font: 12px/1.4 var(--mono); color: var(--soft); padding-top: 6px; }
 _BLOCK_STYLE = """\
 .blocks {
   p { white-space: pre-wrap; margin: 8px 0; max-width: 110ch; }
+  .note { color: var(--faint); font: 12px var(--mono); overflow-wrap: anywhere; }
   pre { overflow-x: auto; margin: 8px 0; font: 13px/1.5 var(--mono); }
-  h3 { margin: 16px 0 4px; }
+  h3:not(:first-child) { margin: 16px 0 4px; }
   dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0; }
   dt { color: var(--soft); font-size: 13px; }
   dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
@@ -76,9 +65,11 @@ _BLOCK_STYLE = """\
   table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px; }
   th, td { text-align: right; padding: 3px 10px; white-space: pre; vertical-align: top;
     border-bottom: 1px solid var(--line); }
+  tr:last-child td { border-bottom: 0; }
   th { color: var(--soft); font-weight: 600; }
   :is(th, td):first-child { padding-left: 0; }
-  .left { text-align: left; unicode-bidi: isolate; }
+  .label, .text { text-align: left; unicode-bidi: isolate; }
+  td.text { white-space: pre-wrap; }
   .facts td { border: 0; text-align: left; }
   .facts td:last-child { white-space: pre-wrap; }
   .map :is(th, td) { border: 0; padding: 1px; min-width: 24px; height: 22px; font-size: 11px;
@@ -94,10 +85,6 @@ _BLOCK_STYLE = """\
   .cyan { color: var(--accent); } .blue { color: var(--enc); } .orange { color: var(--dec); }
 }
 """
-_PAGE_STYLE = """\
-section > .panel:first-child { margin-top: 16px; }
-@media print { :root { color-scheme: light; } }
-"""
 STEPS = 20
 """Shades of a map from 0 to its largest number."""
 
@@ -109,7 +96,7 @@ def base_style() -> str:
 
 def render_html(document: Document) -> str:
     # rules that a page does not use are omitted, so that its bytes change only with what it shows
-    style = base_style() + _STYLE
+    style = base_style() + _STYLE + _BLOCK_STYLE
     if any(section.notes for section in document.sections):
         style += _NOTE_STYLE
     if any(section.pictures for section in document.sections):
@@ -118,7 +105,7 @@ def render_html(document: Document) -> str:
     lines = [
         _head(document.title, style),
         f"<header><h1>{escape(document.title)}</h1>{legend}</header>",
-        "<main>",
+        '<main class="blocks">',
         *(line for section in document.sections for line in _section(section)),
         "</main>\n</body>\n</html>\n",
     ]
@@ -133,7 +120,7 @@ def render_page(title: str, groups: Iterable[tuple[str, str]]) -> str:
         parts.append(f'<section>\n{name}<div class="panel">{blocks}</div>\n</section>')
     body = "\n".join(parts)
     return (
-        f"{_head(title, base_style() + _STYLE + _PAGE_STYLE + block_style(body))}\n"
+        f"{_head(title, base_style() + _STYLE + block_style(body))}\n"
         f"<header><h1>{escape(title)}</h1></header>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
@@ -181,16 +168,18 @@ def _block(block: Block) -> Iterator[str]:
         parts = ("\n".join(_block(part)) for part in block.blocks)
         yield f'<div class="beside">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
     elif isinstance(block, Table):
-        yield from _plain_table(block)
+        yield from _table(block)
     elif isinstance(block, Map):
         yield from _heat_map(block)
     else:
         yield f'<div class="scroll">{render_field(block)}</div>'
 
 
-def _plain_table(table: Table) -> Iterator[str]:
-    at_left = {*table.labels, *table.texts}
-    classes = [_class("left" * (place in at_left)) for place in range(len(table.head))]
+def _table(table: Table) -> Iterator[str]:
+    classes = [
+        _class("text" if place in table.texts else "label" * (place in table.labels))
+        for place in range(len(table.head))
+    ]
     lines = [
         "".join(
             f'<th scope="col"{c}>{escape(h)}</th>' for c, h in zip(classes, table.head, strict=True)
@@ -242,6 +231,8 @@ def _spans(cell: Cell | Text | str) -> str:
         shown = f"<bdi>{escape(words)}</bdi>" if isinstance(words, Label) else escape(words)
         classes = " ".join(filter(str.isalpha, style.split()))
         parts.append(f'<span class="{classes}">{shown}</span>' if classes else shown)
+    if isinstance(cell, Cell) and cell.anchor:
+        return f'<a href="#{escape(cell.anchor, quote=True)}">{"".join(parts)}</a>'
     return "".join(parts)
 
 
@@ -270,7 +261,7 @@ def _section(section: Section) -> Iterator[str]:
     if section.tables:
         yield '<div class="tables">'
         for table in section.tables:
-            yield from _table(table)
+            yield "\n".join(['<div class="panel">', *_table(table), "</div>"])
         yield "</div>"
     for note in section.notes:
         yield from _note(note)
@@ -279,33 +270,6 @@ def _section(section: Section) -> Iterator[str]:
     for sentences in section.sentences:
         yield from _sentences(sentences)
     yield "</section>"
-
-
-def _table(table: Table) -> Iterator[str]:
-    # the first column needs no class: the style of all tables has it on the left
-    classes = ["text" * (place in table.texts) for place in range(len(table.head))]
-    heads = (
-        f"<th{_class(c)}>{escape(label)}</th>" for c, label in zip(classes, table.head, strict=True)
-    )
-    yield f'<div class="panel">\n<h3>{escape(table.title)}</h3>\n<div class="scroll"><table>'
-    yield f"<tr>{''.join(heads)}</tr>"
-    for row in table.rows:
-        yield f"<tr>{''.join(map(_cell, row, classes))}</tr>"
-    yield "</table></div>"
-    if table.note:
-        yield f'<p class="note">{escape(table.note)}</p>'
-    if table.remark:
-        yield f"<p>{escape(table.remark)}</p>"
-    yield "</div>"
-
-
-def _cell(cell: Cell | Text | str, kind: str) -> str:
-    if not isinstance(cell, Cell):
-        return f"<td{_class(kind)}>{escape(plain_text(cell))}</td>"
-    text = escape(cell.text)
-    if cell.anchor:
-        text = f'<a href="#{escape(cell.anchor, quote=True)}">{text}</a>'
-    return f"<td{_class('best' if cell.is_best else kind)}>{text}</td>"
 
 
 def _class(name: str) -> str:
