@@ -40,10 +40,6 @@ section > .panel:first-child { margin-top: 16px; }
 h4 { font-size: 13px; color: var(--soft); margin: 14px 0 4px; }
 @media print { :root { color-scheme: light; } }
 """
-_NOTE_STYLE = """\
-ul { margin: 6px 0 0; padding-left: 20px; }
-a { color: var(--accent); }
-"""
 _PICTURE_STYLE = """\
 .row { display: flex; flex-wrap: wrap; gap: 14px; margin: 10px 0 22px; }
 figure { margin: 0; background: var(--panel); border: 1px solid var(--line); padding: 8px;
@@ -78,6 +74,8 @@ _BLOCK_STYLE = """\
   .map tr:first-child bdi { writing-mode: vertical-rl; }
   .map th { font-weight: 400; }
   .map tr > th:first-child { text-align: right; padding-right: 6px; }
+  ul { margin: 6px 0 0; padding-left: 20px; }
+  a { color: var(--accent); }
   svg { display: block; max-width: 100%; height: auto; }
   .bold { font-weight: 700; } .italic { font-style: italic; }
   .underline { text-decoration: underline; } .dim { color: var(--soft); }
@@ -95,33 +93,26 @@ def base_style() -> str:
 
 
 def render_html(document: Document) -> str:
-    # rules that a page does not use are omitted, so that its bytes change only with what it shows
-    style = base_style() + _STYLE + _BLOCK_STYLE
-    if any(section.notes for section in document.sections):
-        style += _NOTE_STYLE
-    if any(section.pictures for section in document.sections):
-        style += _PICTURE_STYLE
-    legend = f"\n<p>{escape(document.legend)}</p>" if document.legend else ""
-    lines = [
-        _head(document.title, style),
-        f"<header><h1>{escape(document.title)}</h1>{legend}</header>",
-        '<main class="blocks">',
-        *(line for section in document.sections for line in _section(section)),
-        "</main>\n</body>\n</html>\n",
-    ]
-    return "\n".join(lines)
+    sections = "\n".join(line for section in document.sections for line in _section(section))
+    return _page(document.title, sections, document.legend)
 
 
 def render_page(title: str, groups: Iterable[tuple[str, str]]) -> str:
     """Renders groups of `render_blocks` as a page, each below its heading, if it has one."""
-    parts = []
+    sections = []
     for heading, blocks in groups:
         name = f"<h2>{escape(heading)}</h2>\n" if heading else ""
-        parts.append(f'<section>\n{name}<div class="panel">{blocks}</div>\n</section>')
-    body = "\n".join(parts)
+        sections.append(f'<section>\n{name}<div class="panel">{blocks}</div>\n</section>')
+    return _page(title, "\n".join(sections))
+
+
+def _page(title: str, sections: str, legend: str = "") -> str:
+    pictures = _PICTURE_STYLE if "<figure>" in sections else ""
+    style = base_style() + _STYLE + block_style(sections) + pictures
+    below = f"\n<p>{escape(legend)}</p>" if legend else ""
     return (
-        f"{_head(title, base_style() + _STYLE + block_style(body))}\n"
-        f"<header><h1>{escape(title)}</h1></header>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        f"{_head(title, style)}\n<header><h1>{escape(title)}</h1>{below}</header>\n"
+        f'<main class="blocks">\n{sections}\n</main>\n</body>\n</html>\n'
     )
 
 
