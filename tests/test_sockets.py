@@ -212,6 +212,16 @@ print(json.dumps([record.heads, known_events()]))
     heads, events = json.loads(answer.stdout)
     assert heads == record["entropy"]
     assert "entropy" in events
+    for name in ("text", "html", "svg"):
+        shown = environment("inspect-entropy", model, line, "--format", name, "-q").stdout
+        assert all(f"{nats:.3f}" in shown for nats in of_heads.values())
+        assert line in shown
+        assert "<script" not in shown
+    report = environment("inspect-report", model, line, "-o", "report.html", "-q", "--no-ablation")
+    assert (report.returncode, report.stderr) == (0, "")
+    page = Path(environment.site.parents[3], "report.html").read_text("utf-8")
+    (tab,) = re.findall(r'<template data-view="entropy".*?</template>', page, re.DOTALL)
+    assert all(f">{nats:.3f}<" in tab for nats in of_heads.values())
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ mean 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
@@ -23,13 +23,10 @@ from tformer_cli.kinds import reads_names
 from tformer_cli.model.methods import POSITIONS
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
-from tformer_cli.show.palette import hex_color
-from tformer_cli.show.svg import MARGIN, draw_map, draw_text, new_svg, svg_text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from xml.etree.ElementTree import Element
 
     from torch import Tensor
 
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
 SCHEMA = "tformer.positions/1"
 MEASURES = "stack squared_norms distance_from_sinusoids cosine_with_sinusoids share_by_offset"
 N_POSITIONS = 64  # Positions to read by default
-_WIDTH = 720.0
 ROWS_SHOWN = 24
 NUMBERS, BAR_WIDTH = 37, 40  # Columns of the numbers of an offset, and of its bar at most
 
@@ -197,53 +193,6 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     return npz_bytes(arrays)
 
 
-def render_positions_svg(record: PositionsRecord) -> str:
-    root = new_svg(f"Positions of {record.model.name}")
-    y = MARGIN
-    for table in record.tables:
-        y = _section(root, record.kind, table, y)
-    for biases in (*record.biases, *record.scores):
-        y = _draw_biases(root, record.kind, biases, y)
-    return svg_text(root, _WIDTH + 2 * MARGIN, y)
-
-
-def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
-    draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
-    y += 24
-    for name, fact in facts_of(table):
-        draw_text(root, f"{name}: {fact}", MARGIN, y + 10, 11.0, fill="#5c6370")
-        y += 16
-    n_positions, width = table.table.shape
-    y = _map(
-        root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
-    )
-    side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
-    spread, ends = _from_least(table.similarity)
-    return _map(root, f"PE·PEᵀ, row and column: position; {ends}", spread, side, y)
-
-
-def _draw_biases(root: Element, kind: str, biases: PositionBiases, y: float) -> float:
-    """Draws a map of heads by offsets; returns where it ends."""
-    draw_text(root, _name(kind, biases.name), MARGIN, y + 14, 14.0, weight="600")
-    spread, ends = _from_least(biases.biases)
-    offsets = f"from {biases.offsets[0]} to {biases.offsets[-1]}"
-    caption = f"row: head, column: offset j − i {offsets}; {ends}"
-    if biases.layer is not None:
-        caption = f"{biases.says}; {caption}"
-    return _map(root, caption, spread, _WIDTH, y + 14, row_height=14.0)
-
-
-def _map(
-    root: Element, caption: str, values: Tensor, width: float, y: float, row_height: float = 0.0
-) -> float:
-    draw_text(root, caption, MARGIN, y + 22, 11.0)
-    y += 30
-    cell = width / values.shape[1]
-    row_height = row_height or (min(cell, 14.0) if cell > 2 else 6.0)
-    draw_map(root, values.tolist(), partial(hex_color, "cross"), (MARGIN, y), (cell, row_height))
-    return y + row_height * values.shape[0] + 16
-
-
 def _from_least(values: Tensor) -> tuple[Tensor, str]:
     """Maps numbers to 0 … 1, the least to 0; tells the least and the largest."""
     low, high = values.min(), values.max()
@@ -368,12 +317,31 @@ class PositionsView(ModelView[PositionsRecord]):
         data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
-    def figure(self, record: PositionsRecord) -> str:
-        return render_positions_svg(record)
+    def figure_blocks(self, record: PositionsRecord, options: PositionsOptions) -> Iterator[Block]:
+        yield text((record.model.name, "bold"))
+        for table in record.tables:
+            similarity, ends = _from_least(table.similarity)
+            yield BLANK
+            yield text((_name(record.kind, table.whose), "bold"))
+            yield Facts(facts_of(table))
+            yield text("row: position, column: dimension; light −, dark +", style="dim")
+            yield Field("cross", shares(table.table).tolist())
+            yield text(f"PE·PEᵀ, row and column: position; {ends}", style="dim")
+            yield Field("cross", similarity.tolist())
+        for biases in (*record.biases, *record.scores):
+            spread, ends = _from_least(biases.biases)
+            first, *_, last = biases.offsets
+            yield BLANK
+            yield text((_name(record.kind, biases.name), "bold"))
+            where = f"row: head, column: offset j − i from {first} to {last}; {ends}"
+            yield text(f"{biases.says}; {where}", style="dim")
+            yield Field("cross", spread.tolist())
 
-    def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
+    def file(self, record: PositionsRecord, output_format: str, options: Any = None) -> bytes | str:
         is_npz = output_format == "npz"
-        return render_positions_npz(record) if is_npz else super().file(record, output_format)
+        return (
+            render_positions_npz(record) if is_npz else super().file(record, output_format, options)
+        )
 
 
 VIEW = PositionsView()
