@@ -99,15 +99,18 @@ function drawnTable(table) {
   const cut = table.width > columns.length ? [make("th", { scope: "col" }, `… ${table.width}`)] : [];
   const shareHead = table.share === null ? [] : [make("th", { class: "text", "aria-hidden": "true" })];
   const largest = Math.max(...table.values.flat().map(value => Math.abs(value ?? 0)), 1e-30);
+  const isMasked = (row, i) => row.some((value, j) => value === null && !(`${i},${j}` in table.blanks));
+  const hasMasked = table.columns.length > 0 && table.values.some(isMasked);
   const lines = table.rows.map((text, i) => {
     const cells = table.values[i].map((value, j) => `${i},${j}` in table.blanks ? blankCell(table.blanks[`${i},${j}`]) : stepCell(value, largest, table.columns.length > 0));
     if (table.share !== null) {
       cells.push(make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * (table.values[i][table.share] ?? 0)).toFixed(1)}px` })));
     }
+    if (hasMasked) cells.push(make("td", { class: "text" }, isMasked(table.values[i], i) ? "masked" : ""));
     return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
   });
   return make("div", { class: table.rows.length > 2 ? "scroll" : "scroll flat" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
-    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead, ...(hasMasked ? [make("td")] : []))),
     make("tbody", {}, ...lines)));
 }
 

@@ -41,8 +41,8 @@ def test_the_terminal_view_fits_the_width_and_reports_its_check(record, width):
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
     assert "\x1b[" in show_step(record, width, color="truecolor")
-    assert "✓ 16 comparisons with the model's own numbers" in text
-    for number in range(11):
+    assert "✓ 20 comparisons with the model's own numbers" in text
+    for number in range(12):
         assert f"\n{number:>2}  " in text
 
 

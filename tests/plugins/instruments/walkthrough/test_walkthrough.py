@@ -12,7 +12,7 @@ from tests.oracles.unpacked import page_data
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
-from tformer_cli.inspect.capture.observed import observe
+from tformer_cli.inspect.capture.observed import observe, place_of
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
@@ -139,14 +139,14 @@ def check_embedding(formula):
     def check(record, config):
         if record.head.layer == 0:
             assert record.steps[0].formulas[0] == formula
-        assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if config.output_bias else "")
+        assert record.steps[11].formulas[0] == "l = h·Eᵀ" + (" + b" if config.output_bias else "")
 
     return check
 
 
 def plain(record, config):
     checked = {step.number for step in record.steps if step.checks}
-    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
+    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, 11}
     assert (0 in checked) == (config.norm == "pre" or record.head in HEADS[:3:2])
 
 
@@ -190,7 +190,7 @@ def test_every_step_is_what_the_model_computed(norm, changes, has_its_words, hea
         return  # a recurrent unit is in its place
     model = made_model(norm, **changes)
     record = walk_through(model, subject_of(model, head, 2))
-    assert [step.number for step in record.steps] == list(range(11))
+    assert [step.number for step in record.steps] == list(range(12))
     assert record.difference < 1e-5
     has_its_words(record, model.config)
 
@@ -238,7 +238,7 @@ def test_a_model_without_biases_has_formulas_without_them():
         ("attended", {8}),
         ("summed", {9}),
         ("normed", {9}),
-        ("logits", {10}),
+        ("logits", {11}),
     ],
 )
 def test_a_number_that_is_not_the_models_fails_its_step(field, steps):
@@ -259,6 +259,100 @@ def test_other_weights_than_the_models_fail_from_where_they_count():
         model.decoder.layers[1].self_attention.out_projection.weight[0, 3] += 0.5
     record = explain(model, subject, observed)
     assert failing(record) == {8, 9}
+
+
+@pytest.mark.parametrize("field", ["stream", "entering", "inner", "output", "result"])
+@pytest.mark.parametrize("head", HEADS[:3:2], ids=str)
+def test_a_number_of_the_feed_forward_layer_that_is_not_the_models_fails_its_step(field, head):
+    model = made_model("pre")
+    subject, observed = observed_of(model, head)
+    values = getattr(observed.feed_forward, field) + 0.01
+    changed = replace(observed.feed_forward, **{field: values})
+    # after the decoder's own attention comes cross-attention, and x is the model's own
+    expected = {10}
+    assert failing(explain(model, subject, replace(observed, feed_forward=changed))) == expected
+    with torch.no_grad():
+        place_of(model, head.kind, head.layer).layer.feed_forward.inner.bias += 0.5
+    assert failing(explain(model, subject, observed)) == {10}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_feed_forward_layer_is_that_of_torchs_encoder_layer(norm, activation):
+    model = made_model(norm, activation=activation)
+    layer, head = model.encoder.layers[1], HeadId("enc", 1, 2)
+    subject, observed = observed_of(model, head)
+    theirs = torch.nn.TransformerEncoderLayer(
+        *(32, 4, layer.feed_forward.inner.out_features, 0.0, activation),
+        batch_first=True,
+        norm_first=norm == "pre",
+    ).double()
+    pairs = (
+        (theirs.self_attn.in_proj_weight, layer.self_attention.in_projection.weight),
+        (theirs.self_attn.in_proj_bias, layer.self_attention.in_projection.bias),
+        *(
+            (getattr(their_part, name), getattr(part, name))
+            for their_part, part in (
+                (theirs.self_attn.out_proj, layer.self_attention.out_projection),
+                (theirs.linear1, layer.feed_forward.inner),
+                (theirs.linear2, layer.feed_forward.outer),
+                (theirs.norm1, layer.self_attention_norm),
+                (theirs.norm2, layer.feed_forward_norm),
+            )
+            for name in ("weight", "bias")
+        ),
+    )
+    with torch.no_grad():
+        for their_values, values in pairs:
+            their_values.copy_(values)
+        expected = theirs(observed.stream[None])[0, 2]
+    shown = explain(model, subject, observed).table("feed_forward")
+    assert shown.rows[-1] == ("LN(r)" if norm == "post" else "r")
+    torch.testing.assert_close(shown.values[-1], expected, atol=1e-9, rtol=0)
+
+
+def test_a_gated_feed_forward_layer_with_root_mean_square_norms():
+    changes = {"norm_kind": "rms", "gated": True, "activation": "swish", "bias": False}
+    model, head = made_model("pre", even=False, **changes), HeadId("cross", 1, 3)
+    layer = model.decoder.layers[1]
+    record = walk_through(model, subject_of(model, head, 2))
+    step, table = record.steps[10], record.table("feed_forward")
+    assert step.formulas[1:3] == (
+        "FFN(x) = (swish(x·W) ⊙ (x·W₁))·W₂",
+        "swish(u) = u·σ(u) = u / (1 + e^(−u))",
+    )
+    norm = torch.nn.RMSNorm(32, eps=layer.feed_forward_norm.eps).double()
+    with torch.no_grad():
+        norm.weight.copy_(layer.feed_forward_norm.weight)
+        normed = norm(table.values[0])
+        gate, inner, outer = (
+            getattr(layer.feed_forward, name).weight.double() for name in ("gate", "inner", "outer")
+        )
+        product = torch.nn.SiLU()(gate @ normed) * (inner @ normed)
+    assert table.rows == ("x", "x/√(mean(x²)+ε)", "γ", "RMS(x)", "FFN(RMS(x))", "r")
+    torch.testing.assert_close(table.values[3], normed)
+    torch.testing.assert_close(record.table("inner").values[-1], product)
+    torch.testing.assert_close(table.values[-1], table.values[0] + outer @ product)
+
+
+def test_the_norms_numbers_are_those_of_the_chosen_token(model):
+    record = walk_through(model, subject_of(model, HEADS[1], 2))
+    is_pre = model.config.is_pre_norm
+    step, name = (record.steps[0], "input") if is_pre else (record.steps[9], "residual")
+    before = record.table(name).values[0 if is_pre else 2]
+    mean, variance = before.mean().item(), before.var(correction=0).item()
+    assert f"Here μ = {mean:.4f}, the variance σ² = {variance:.4f} and √" in step.says
+    of = "x" if is_pre else "r"
+    assert record.table(name).rows[-4:] == (f"({of} − μ)/√(σ²+ε)", "γ", "β", f"LN({of})")
+
+
+def test_keys_after_a_query_of_the_decoder_are_named_as_masked(model):
+    record = walk_through(model, subject_of(model, HEADS[3], 1))
+    says = "The query may not see the 2 keys after it, t24, t21, which are masked: −∞ before"
+    assert says in record.steps[3].says
+    table = record.table("scaled").values[:, -1], record.table("weights").values[:, -1]
+    assert (table[0].isinf().tolist(), table[1].eq(0).tolist()) == ([False, False, True, True],) * 2
+    assert "here it sees all" in walk_through(model, subject_of(model, HEADS[4], 1)).steps[3].says
 
 
 def test_a_query_without_weights_attends_evenly_to_what_it_sees():

@@ -92,8 +92,8 @@ def inspect_step(
     """Work through one attention head with the model's numbers.
 
     For one token you see query, keys and values, scores, softmax, the weighted sum, the joined
-    heads, residual and layer norm, and the chosen word. Each step is computed from the previous one
-    and compared with the model's own result.
+    heads, residual and norm, the feed-forward layer, and the chosen word. Each step is computed
+    from the previous one and compared with the model's own result.
 
     Examples:
         tformer inspect-step runs/quickstart "It is old." --token 0 --head cross.0.2

@@ -35,6 +35,7 @@ DETAIL_CELLS = 8192  # Larger tables that are details are omitted of a page; the
 DIGITS = 6  # Decimal places on the page: it shows three, and of four one in twenty is rounded wrong
 INDENT = 4
 LABEL_WIDTH, NUMBER_WIDTH = 18, 8  # Most of a row's label; of a number with its gap
+MASKED = "  masked"  # Follows the numbers of a key that the query may not see
 BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 
@@ -102,7 +103,9 @@ def _table_lines(table: Table, quiz: Quiz, room: Room) -> Iterator[Text]:
         line += [*field(label, label_width, room), "  "]
         for value, (_, width) in zip(row, shown, strict=False):
             line += [" ", *field(_number(value, quiz, room), width - 1, room, at_right=True)]
-        if table.share_column is not None and bar >= SHORTEST_BAR:
+        if -math.inf in row and left - sum(widths) >= width_of(MASKED):
+            line.append((MASKED, "dim"))
+        elif table.share_column is not None and bar >= SHORTEST_BAR:
             share = row[table.share_column]
             is_blank = quiz.blank_of(share) is not None
             line.append(("" if is_blank else "  " + "█" * round(bar * share), "cyan"))

@@ -1,6 +1,6 @@
 """The computation of one head for one token, in steps: tables of numbers, formulas, checks.
 
-Eleven steps, from the input of the layer to the chosen word. The numbers of each are recomputed
+Twelve steps, from the input of the layer to the chosen word. The numbers of each are recomputed
 (`trace`); checks keep their distance from the numbers that the model itself computed
 (`observed`). The renderings only lay this out.
 
