@@ -20,13 +20,14 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.similarity import Similarity
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.views.step import VIEW, StepOptions
-from tformer_cli.plugins.instruments.walkthrough.step import (
-    Subject,
-    answer_key,
-    find_token,
-    make_quiz,
-)
+from tformer_cli.plugins.instruments.walkthrough.step import Subject, find_token
 from tformer_cli.plugins.instruments.walkthrough.walkthrough import explain, walk_through
+from tformer_cli.plugins.instruments.walkthrough.worksheet import (
+    answer_key,
+    has_weight,
+    make_quiz,
+    worksheet_places,
+)
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 """Source and target share no token, and differ in length: a swap of either would show."""
@@ -441,7 +442,7 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
     record = walk_through(model, replace(subject_of(model, HEADS[1], 2), key=0))
     quiz = make_quiz(record, 7)
     assert quiz == make_quiz(record, 7) != make_quiz(record, 8)
-    assert {blank.step for blank in quiz.blanks} >= {3, 4, 5, 6, 9}
+    assert {blank.step for blank in quiz.blanks} >= {3, 4, 6, 9, 10}
     sheet = replace(record, quiz=quiz, with_answers=False)
     values = [
         v for s in VIEW.line(sheet)["steps"] for t in s["tables"] for r in t["values"] for v in r
@@ -455,7 +456,7 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
     assert not any("value" in blank for blank in walk["quiz"])
     (answered,) = on_page(replace(record, quiz=quiz))
     assert [blank["value"] for blank in answered["quiz"]] == pytest.approx(
-        [blank.value for blank in quiz.blanks], rel=1e-5
+        [blank.answer for blank in quiz.blanks]
     )
     masked = walk_through(model, subject_of(model, HEADS[3], 2))
     (walk,) = on_page(replace(masked, quiz=make_quiz(masked, 7)))
@@ -468,6 +469,108 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
         if value is None and f"{i},{j}" not in t["blanks"]
     ]
     assert len(hidden) == 2  # one masked key, in two tables, and never a blank
+
+
+def printed_tables(record):
+    """The tables of a worksheet as a page prints them: numbers of three digits, blanks and all."""
+    (walk,) = on_page(record)
+    return {
+        table["name"]: (
+            [[None if v is None else float(f"{v:.3f}") for v in row] for row in table["values"]],
+            {tuple(map(int, at.split(","))): n for at, n in table["blanks"].items()},
+        )
+        for step in walk["steps"]
+        for table in step["tables"]
+    }
+
+
+def fill_in(tables, name, answers):
+    """A table with the answers in its blanks, but for those of the table itself."""
+    values, blanks = tables[name]
+    rows = [list(row) for row in values]
+    for (i, j), number in blanks.items():
+        rows[i][j] = answers[number]
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pupil_who_computes_with_the_printed_digits_gets_the_answers(model, seed):
+    sentence = replace(subject_of(model, HEADS[4], 1).sentence, heads=tuple(HEADS))
+    record = walk_through(model, subject_of(model, *worksheet_places(sentence, None, "")[seed % 8]))
+    sheet = replace(record, quiz=make_quiz(record, seed))
+    tables, answers = printed_tables(sheet), {b.number: b.answer for b in sheet.hidden.blanks}
+    solved = {
+        name: fill_in(tables, name, answers)
+        for name in ("scores", "v", "weights", "weighted", "z", "residual")
+    }
+    computed = {}
+    for (i, j), number in tables["scaled"][1].items():
+        if j == 1:
+            computed[number] = solved["scores"][i][0] / round(8**0.5, 4)
+    total = round(record.table("weights").values[:, 1].sum().item(), 3)  # told by its sentence
+    for (i, j), number in tables["weights"][1].items():
+        if j == 2:
+            computed[number] = solved["weights"][i][1] / total
+    for (i, j), number in tables["weighted"][1].items():
+        computed[number] = solved["weights"][i][2] * solved["v"][i][j]
+    for (_, j), number in tables["z"][1].items():
+        computed[number] = sum(row[j] for row in solved["weighted"])
+    for (i, j), number in tables["residual"][1].items():
+        rows = solved["residual"]
+        if i == 2:
+            computed[number] = rows[0][j] + rows[1][j]
+        elif i == 6:
+            computed[number] = rows[3][j] * rows[4][j] + rows[5][j]
+    for (i, j), number in tables["feed_forward"][1].items():
+        rows = fill_in(tables, "feed_forward", answers)
+        at = record.table("feed_forward").rows.index("r")
+        if i == at:
+            computed[number] = rows[0][j] + rows[at - 1][j]
+    told = float(re.search(r"Σ e is (\d+\.\d{4})", record.steps[11].says)[1])
+    for (i, _), number in tables["words"][1].items():
+        computed[number] = tables["words"][0][i][1] / told
+    assert set(computed) == set(answers)
+    for number, value in computed.items():
+        assert float(f"{value:.3f}") == pytest.approx(answers[number], abs=1e-9)
+    assert any(blank.step == 4 for blank in sheet.hidden.blanks)
+    assert all(
+        abs(b.value) >= 0.05 and f"{b.value:.3f}" == f"{b.answer:.3f}"
+        for b in sheet.hidden.blanks
+        if b.step != 4
+    )
+
+
+def test_a_worksheet_has_at_most_eight_columns_a_table_and_what_to_do(model):
+    record = walk_through(model, subject_of(model, HEADS[4], 1))
+    (walk,) = on_page(replace(record, quiz=make_quiz(record, 3)))
+    widths = {len(row) for s in walk["steps"] for t in s["tables"] for row in t["values"]}
+    assert max(widths) == 8
+    assert {t["width"] for s in walk["steps"] for t in s["tables"]} > {32}
+    assert walk["instruction"].startswith(f"Fill in the {len(walk['quiz'])} numbered blanks.")
+    assert not walk["is_whole"]
+
+
+def test_a_row_with_one_weight_has_none_to_ask_for(model):
+    record = walk_through(model, replace(subject_of(model, HEADS[1], 2)))
+    weights = record.table("weights").values[:, 2].sort().values
+    assert has_weight(replace(record, quiz=make_quiz(record, 1))) == (weights[-2] >= 0.005)
+
+
+def test_a_worksheet_is_about_a_row_with_several_weights(model):
+    sentence = replace(subject_of(model, HEADS[4], 1).sentence, heads=tuple(HEADS))
+    (head, row), *others = worksheet_places(sentence, None, "")
+    n_large = {
+        (each, r): min(4, sum(sentence.captured.weights(each)[r] >= 0.05))
+        for each, r in [(head, row), *others]
+    }
+    assert n_large[head, row] == max(n_large.values()) > min(n_large.values())
+    assert (head, row) not in others
+    assert len(set(others)) == len(others)
+    assert {each for each, _ in worksheet_places(sentence, HEADS[0], "")} == {HEADS[0]}
+    named = worksheet_places(sentence, None, "t24")
+    assert {(each.kind, row) for each, row in named} == {("cross", 1), ("dec", 1)}
+    with pytest.raises(UsageError, match="matches no token"):
+        worksheet_places(sentence, None, "cat")
 
 
 def page_of(record):
