@@ -94,7 +94,7 @@ from tformer_cli.plugins.instruments.views.logits import LogitsView
 from tformer_cli.plugins.instruments.views.positions import PositionsView
 from tformer_cli.plugins.instruments.views.probe import ProbeReport, ProbeView
 from tformer_cli.plugins.instruments.views.step import StepView
-from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
+from tformer_cli.plugins.instruments.walkthrough.worksheet import make_quiz
 from tformer_cli.quality.given import given_data
 from tformer_cli.show.chart import show_chart
 from tformer_cli.show.curves import XName, make_chart, read_run

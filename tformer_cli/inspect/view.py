@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.translator import Translator
     from tformer_cli.show.document import Block
     from tformer_cli.text.lines import LineCounts
+    from tformer_cli.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
@@ -108,6 +109,7 @@ class Subject:
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
     translator: Translator | None = None  # Its search, for a view that translates again
+    tokenizer: Tokenizer | None = None  # Both sides of its tokenizer
     cached: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

@@ -34,7 +34,7 @@ from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.plugins.instruments.views.decision import VIEW as DECISION_VIEW
 from tformer_cli.plugins.instruments.views.decision import DecisionOptions
 from tformer_cli.plugins.instruments.views.positions import PositionsOptions
-from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
+from tformer_cli.plugins.instruments.walkthrough.worksheet import make_quiz
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import TokenizerSide

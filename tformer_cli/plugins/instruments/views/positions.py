@@ -20,9 +20,21 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import npz_bytes, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
+from tformer_cli.model.config import ROTARY_BASE
 from tformer_cli.model.methods import POSITIONS
+from tformer_cli.plugins.instruments.position_curves import (
+    DimensionCurve,
+    PositionSum,
+    curve_blocks,
+    draw_curves,
+    read_curves,
+    read_sum,
+    sum_blocks,
+)
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
+from tformer_cli.show.figure import draw_blocks
+from tformer_cli.show.svg import MARGIN, new_svg, svg_text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -36,6 +48,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
 
 SCHEMA = "tformer.positions/1"
+CURVE = "stack dimension formula wavelength values"
 MEASURES = "stack squared_norms distance_from_sinusoids cosine_with_sinusoids share_by_offset"
 N_POSITIONS = 64  # Positions to read by default
 ROWS_SHOWN = 24
@@ -127,6 +140,10 @@ class PositionsRecord:
     """Terms that positions add to the scores of each stack, if any."""
     scores: tuple[PositionBiases, ...] = ()
     """Mean scores of each layer by offset, where positions turn queries and keys."""
+    curves: tuple[DimensionCurve, ...] = ()
+    """Chosen dimensions of the tables."""
+    sum: PositionSum | None = None
+    """What these dimensions add to a text."""
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
@@ -135,7 +152,7 @@ def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) ->
             stack,
             rows.detach().double(),
             is_formula=POSITIONS[model.config.positions].is_formula,
-            base=model.config.rotary_base,
+            base=model.config.rotary_base if part.positions.turns else ROTARY_BASE,
         )
         for stack, part in stack_inputs(model)
         if (rows := part.positions.vectors(n_positions)) is not None
@@ -240,6 +257,24 @@ class PositionsOptions:
         int | None,
         Option(help="Number of positions, from the first.", metavar="N", min=2, shown_default="64"),
     ] = None
+    dimension: Annotated[
+        tuple[int, ...],
+        Option(
+            help="Draw this dimension of the vectors, from 0, as a curve. Repeatable.",
+            metavar="D",
+            min=0,
+            shown_default="none",
+        ),
+    ] = ()
+    sentence: Annotated[
+        str | None,
+        Option(
+            help="Show what each --dimension adds to the embeddings of this sentence.",
+            names=("--text",),
+            metavar="TEXT",
+            shown_default="none",
+        ),
+    ] = None
 
 
 class PositionsView(ModelView[PositionsRecord]):
@@ -251,10 +286,12 @@ class PositionsView(ModelView[PositionsRecord]):
 
     Similarity is shown by offset. For sinusoids, it depends only on the offset, and the squared
     norm is d/2; for learned or stored vectors, you see how far they are from that. For rotary
-    positions, each head's mean score at each offset is measured on random tokens.
+    positions, each head's mean score at each offset is measured on random tokens. With --dimension,
+    you see curves: the sine and cosine waves of the paper.
 
     Examples:
         tformer inspect-positions runs/quickstart
+        tformer inspect-positions runs/quickstart --dimension 4 --dimension 5 --text "It is old."
         tformer inspect-positions runs/quickstart --positions 32 -o positions.html
     """
     Options = PositionsOptions
@@ -266,8 +303,17 @@ class PositionsView(ModelView[PositionsRecord]):
             raise UsageError.of(
                 "{positions}: the model has {}, but {} were asked for", limit, options.positions
             )
+        if options.sentence is not None and not options.dimension:
+            raise UsageError.of("{text}: shows chosen dimensions; add {dimension}")
         n_positions = options.positions or min(N_POSITIONS, limit)
-        return read_positions(subject.model, subject.summary, n_positions)
+        record = read_positions(subject.model, subject.summary, n_positions)
+        if not options.dimension:
+            return record
+        tables = [(table.stack, table.table, table.base) for table in record.tables]
+        curves = read_curves(subject.model.config, tables, options.dimension)
+        words, first = options.sentence, next(stack_inputs(subject.model))
+        summed = None if words is None else read_sum(subject, words, options.dimension, first)
+        return replace(record, curves=curves, sum=summed)
 
     def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
         return self.read(subject, PositionsOptions(positions=options.n_positions))
@@ -294,6 +340,12 @@ class PositionsView(ModelView[PositionsRecord]):
                 for name, of_stacks in (("biases", record.biases), ("scores", record.scores))
                 if of_stacks
             },
+            **(
+                {"curves": [to_json(curve, CURVE) for curve in record.curves]}
+                if record.curves
+                else {}
+            ),
+            **({} if record.sum is None else {"sum": record.sum.data}),
         }
 
     def blocks(
@@ -307,6 +359,9 @@ class PositionsView(ModelView[PositionsRecord]):
             yield from bias_blocks(title, biases, room)
         for table in record.tables:
             yield from _table_blocks(record, table, room)
+        yield from curve_blocks(record.curves, room)
+        if record.sum is not None:
+            yield from sum_blocks(record.sum, room)
         for scores in record.scores:
             yield BLANK
             yield from bias_blocks(f"scores by offset, {scores.name}", scores, room)
@@ -314,8 +369,25 @@ class PositionsView(ModelView[PositionsRecord]):
     def tab(
         self, record: PositionsRecord, options: PositionsOptions, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
-        return data | {"facts": [facts_of(table) for table in record.tables]}
+        data: dict[str, Any] = self.json(record)
+        # few numbers, which the page shows as they are
+        exact = {name: data.pop(name) for name in ("curves", "sum") if name in data}
+        for curve, of_curve in zip(record.curves, exact.get("curves", ()), strict=True):
+            del of_curve["values"]  # the table has them
+            of_curve["title"] = curve.title
+        facts = [facts_of(table) for table in record.tables]
+        packed: dict[str, Any] = pack_for_page(data, bits=8)
+        return packed | {"facts": facts} | exact
+
+    def figure(self, record: PositionsRecord, options: Any = None) -> str:
+        """Draws the curves above the blocks."""
+        if not record.curves:
+            return super().figure(record, options)
+        root = new_svg(self.title)
+        y = draw_curves(root, record.curves, record.sum, MARGIN)
+        blocks = self.figure_blocks(record, options)
+        right, y = draw_blocks(root, blocks, (MARGIN, y))
+        return svg_text(root, right + MARGIN, y + MARGIN)
 
     def figure_blocks(self, record: PositionsRecord, options: PositionsOptions) -> Iterator[Block]:
         yield text((record.model.name, "bold"))
