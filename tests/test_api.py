@@ -515,8 +515,8 @@ def test_only_the_names_of_the_api_are_listed(loaded):
     with pytest.raises(AttributeError, match="has no attribute 'lod'"):
         tformer_cli.lod  # noqa: B018
     assert dir(loaded) == [
-        "align", "classify", "embed", "evaluate", "fill", "flow", "generate", "heads", "logits",
-        "opened", "report", "score", "tag", "tokenize", "translate",
+        "align", "classify", "embed", "evaluate", "fill", "flow", "generate", "heads", "inspect",
+        "logits", "opened", "report", "score", "tag", "tokenize", "translate",
     ]  # fmt: skip
 
 

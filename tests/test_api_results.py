@@ -1,6 +1,8 @@
 """What a loaded model returns: streams that are sequences, that print and that notebooks show."""
 
+import base64
 import json
+import re
 from html.parser import HTMLParser
 from itertools import count
 from xml.etree import ElementTree as ET
@@ -22,7 +24,7 @@ from tformer_cli.inspect.jobs.align import Aligner, align_pairs, align_translati
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import report_data
-from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.inspect.view import ModelView, ReportOptions, SentenceView
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.corpora_tools.tokenize import encode_lines
@@ -170,6 +172,10 @@ def test_results_of_other_kinds_print_as_their_commands_write(zoo, name, verb, p
         assert np.array_equal(np.stack([results[0], results[2]])[1], results[2].vector)
 
 
+IMAGE = "data:8x8x1;base64," + base64.b64encode(bytes(range(64))).decode()
+READ_BY_NAME = [n for n, view in VIEWS.items() if isinstance(view, SentenceView | ModelView)]
+
+
 def pages_of(html):
     frames = []
     parser = HTMLParser()
@@ -191,6 +197,41 @@ def test_views_are_those_of_the_commands(loaded, model, name):
     assert str(results[0]) == results[0].sentence.target
     records = getattr(loaded, name)(LINES, targets=TARGETS)
     assert [record.sentence.target for record in records] == TARGETS
+
+
+@pytest.mark.parametrize("name", READ_BY_NAME)
+def test_every_view_is_read_by_its_name(loaded, model, zoo, name):
+    view, settings = VIEWS[name], {"token": "0"} if name == "step" else {}
+    lines = [IMAGE] if name == "image" else LINES[:1]
+    if name == "image":
+        model = zoo["images"]
+        loaded = tformer_cli.load(model, device="cpu", threads=1)
+    given = [lines] if isinstance(view, SentenceView) else []
+    results = loaded.inspect(name, *given, **settings)
+    expected = inspect_view(name, model, *given, settings=settings, device="cpu")
+    options = view.Options(**settings)
+    (lines_of_results,) = ([*view.lines(record, options)] for record in results)
+    assert lines_of_results == [*view.lines(next(expected), options)]
+    assert "<iframe" in results._repr_html_()
+
+
+def test_views_refuse_what_they_do_not_know(loaded):
+    for name in ("circuit", "flows"):
+        with pytest.raises(UsageError, match=f'^view: "{name}" is no view .*; use .*flow, .*step'):
+            loaded.inspect(name, LINES)
+    for name, lines, settings, message in (
+        ("flow", LINES, {"ranks": 2}, "ranks: no such setting; use rank, method"),
+        ("flow", LINES, {"method": "y"}, "method: must be one of alti, rollout; found 'y'"),
+        ("step", LINES, {}, "token: is missing"),
+        ("image", [], {"heads": "enc"}, "heads: is one str; give a list, such as ['enc']"),
+        ("image", [], {"heads": [2]}, "heads: must be str, but is 2 (int)"),
+        ("layers", LINES, {"untuned": 1}, "untuned: must be bool, but is 1 (int)"),
+        ("positions", None, {"positions": 1}, "positions: must be at least 2, but is 1"),
+        ("positions", LINES, {}, "lines: the view reads none"),
+        ("flow", None, {}, "lines: are missing"),
+    ):
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+            loaded.inspect(name, lines, **settings)
 
 
 def test_settings_of_views_are_those_of_the_call(loaded, model):
@@ -349,5 +390,8 @@ def test_a_recipe_is_trained_by_its_file_its_tables_or_itself(tmp_path):
     assert again.was_finished
     with pytest.raises(RecipeError, match=r"^recipe: training\.max_stps: unknown key"):
         tformer_cli.train({"training": {"max_stps": 1}}, tmp_path / "none")
+    # Settings have no dashes in Python
+    with pytest.raises(RecipeError, match=r"adapter\.rank: only .* from a model; set model\.from$"):
+        tformer_cli.train(recipe, tmp_path / "none", changes={"adapter.rank": 2})
     with pytest.raises(UsageError, match=r"^changes: only for a recipe file"):
         tformer_cli.train(recipe, tmp_path / "none", changes=changes)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run
 from tformer_cli import sockets
-from tformer_cli.cli.known_commands import COMMANDS
-from tformer_cli.documents.known_formats import FORMATS
+from tformer_cli.cli.known_commands import COMMANDS, Command
+from tformer_cli.documents.known_formats import FORMATS, Format
 from tformer_cli.foreign.readers import READERS
 from tformer_cli.guide import find_guide
 from tformer_cli.inspect.views import VIEWS
@@ -89,6 +90,26 @@ def test_a_row_with_another_name_is_refused(installed, monkeypatch):
     assert "calls itself b" in messages[0]
 
 
+@pytest.mark.parametrize("row", [Format("b", ".b", "m:read"), Format("b", (".b",), "m:read", "k")])
+def test_a_format_whose_extensions_are_one_text_is_refused(installed, monkeypatch, row):
+    monkeypatch.setattr(os, "made", row, raising=False)
+    _, messages = installed(b="os:made")
+    assert "b" not in Socket("made", Format, {})
+    assert re.search(r"b \(os:made\) has one text as (extensions|takes); write \('", messages[0])
+
+
+def test_a_command_whose_module_is_missing_names_its_package(installed, monkeypatch):
+    monkeypatch.setattr(COMMANDS, "_loaded", {**COMMANDS._loaded})
+    monkeypatch.setattr(os, "made", Command("no_such_module:x", "Count."), raising=False)
+    installed(count="os:made")
+    answer = run("count")
+    assert answer.exit_code == 2
+    assert answer.stderr == (
+        "error: a package: tformer.commands: count (os:made) cannot be loaded "
+        "(ModuleNotFoundError: No module named 'no_such_module'); update or remove the package\n"
+    )
+
+
 @pytest.mark.parametrize("text", [b"[tformer.views]\nx = \xff\n", b"[tformer.views]\nx\n"])
 def test_damaged_metadata_is_a_warning(installed, monkeypatch, tmp_path, text):
     find, (_, messages) = sockets._entry_points, installed()
@@ -155,7 +176,7 @@ def environment(tmp_path_factory):
             check=False,
         )
 
-    run.site = Path(site)
+    run.site, run.python = Path(site), python
     return run
 
 
@@ -181,6 +202,26 @@ def test_a_package_adds_a_view(environment, model):
         heads = environment("inspect-heads", model, line, "--format", "jsonl", "-q").stdout
         of_heads = {head["id"]: head["metrics"]["entropy"] for head in json.loads(heads)["heads"]}
         assert record["entropy"] == pytest.approx(of_heads, abs=1e-5)
+    code = f"""
+import json, tformer_cli
+from tformer_cli.plugins.serve.live import known_events
+(record,) = tformer_cli.load({str(model)!r}, device="cpu").inspect("entropy", [{line!r}])
+print(json.dumps([record.heads, known_events()]))
+"""
+    answer = subprocess.run([environment.python, "-I", "-c", code], stdout=-1, check=True)
+    heads, events = json.loads(answer.stdout)
+    assert heads == record["entropy"]
+    assert "entropy" in events
+    for name in ("text", "html", "svg"):
+        shown = environment("inspect-entropy", model, line, "--format", name, "-q").stdout
+        assert all(f"{nats:.3f}" in shown for nats in of_heads.values())
+        assert line in shown
+        assert "<script" not in shown
+    report = environment("inspect-report", model, line, "-o", "report.html", "-q", "--no-ablation")
+    assert (report.returncode, report.stderr) == (0, "")
+    page = Path(environment.site.parents[3], "report.html").read_text("utf-8")
+    (tab,) = re.findall(r'<template data-view="entropy".*?</template>', page, re.DOTALL)
+    assert all(f">{nats:.3f}<" in tab for nats in of_heads.values())
 
 
 @pytest.mark.slow

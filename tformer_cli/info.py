@@ -18,7 +18,6 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.doubt_file import Calibration, read_calibration
 from tformer_cli.artifacts.shortlist_file import read_shortlist
 from tformer_cli.errors import ArtifactError, TformerError
-from tformer_cli.files.cache import as_named
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
@@ -26,6 +25,7 @@ from tformer_cli.search.engine import Shortlist
 from tformer_cli.show.curves import METRICS_FILE, read_run
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.tokenizer import read_tokenizer
+from tformer_cli.wording import as_named
 
 Part = TypeVar("Part")
 SCHEMA = "tformer.info/1"

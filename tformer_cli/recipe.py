@@ -143,12 +143,12 @@ class Recipe:
         """Checks what only a run that starts from a model can have, or cannot."""
         if self.adapter.rank and not self.start.model:
             raise ValueError(
-                "adapter.rank: only for a run that starts from a model; add --from MODEL"
+                "adapter.rank: only for a run that starts from a model; set model.from"
             )
         if self.tokenizer.new_tokens and not self.start.model:
             raise ValueError(
                 "tokenizer.new_tokens: only for a run that starts from a model, whose tokenizer "
-                "gets them; add --from MODEL"
+                "gets them; set model.from"
             )
         if self.tokenizer.new_tokens and self.adapter.rank:
             raise ValueError(

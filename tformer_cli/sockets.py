@@ -91,12 +91,23 @@ class Socket(Mapping[str, Row], Generic[Row]):
             row = entry.load()
             problem = self._problem(entry, row, others)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever its code does
-            reason = str(error).partition("\n")[0]
-            problem = f"cannot be loaded ({type(error).__name__}: {reason})"
+            report(self.describe_failure(entry.name, error))
+            return None
         if problem:
-            place = f"{self.group}: {entry.name} ({entry.value})"
-            report(f"{_package(entry)}: {place} {problem}; update or remove the package")
+            report(self._message(entry, problem))
         return None if problem else row
+
+    def describe_failure(self, name: str, error: BaseException) -> str:
+        """Names the package whose row, or what it names, cannot be loaded; empty if it ships."""
+        entries = () if name in self.shipped else _entry_points(self.group).get(name, ())
+        if not entries:
+            return ""
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return self._message(entries[0], f"cannot be loaded ({reason})")
+
+    def _message(self, entry: EntryPoint, problem: str) -> str:
+        place = f"{self.group}: {entry.name} ({entry.value})"
+        return f"{_package(entry)}: {place} {problem}; update or remove the package"
 
     def _problem(self, entry: EntryPoint, row: object, others: Sequence[EntryPoint]) -> str:
         if others:
@@ -104,7 +115,7 @@ class Socket(Mapping[str, Row], Generic[Row]):
         if not isinstance(row, self.row_type):
             return f"is no {self.row_type.__name__}"
         name = getattr(row, "name", entry.name)
-        return f"calls itself {name}" if name != entry.name else ""
+        return f"calls itself {name}" if name != entry.name else getattr(row, "problem", "")
 
 
 def added_names(group: str) -> dict[str, str]:

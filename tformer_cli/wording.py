@@ -1,9 +1,10 @@
-"""Wording of counts and suggestions in messages, blank texts, and texts that are safe to show."""
+"""Wording of messages: counts, suggestions, names; blank texts, texts that are safe to show."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 # Least similarity of a guess, by the share of letters that two words have in common.
 LIKE_ENOUGH = 0.7
@@ -27,6 +28,9 @@ _SEEN = re.compile(
     r"\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e0fff]"
 )
+
+_names: dict[str, str] = {}
+"""Names that users gave to directories of the cache; messages show these, not a hash."""
 
 
 def is_blank(text: str) -> bool:
@@ -144,3 +148,22 @@ def _are_swapped(word: str, other: str) -> bool:
 
 def _parts(word: str) -> set[str]:
     return set(re.split(r"[-_.]", word))
+
+
+def remember_name(directory: Path, name: str) -> None:
+    """Remembers by which name this process was asked for a directory of the cache."""
+    _names[str(directory)] = name
+
+
+def given_name(directory: Path) -> str:
+    """Returns by which name this process was asked for a directory; empty: by its own."""
+    return _names.get(str(directory), "")
+
+
+def as_named(text: str) -> str:
+    """Returns a text with the names that users gave in the place of directories of the cache."""
+    for directory, name in list(_names.items()):
+        # Paths of files inside stay: a damaged one is found by its own
+        before = re.compile(rf"{re.escape(directory)}(?![/\\])")
+        text = name.join(before.split(text))
+    return text

@@ -97,7 +97,7 @@ from tformer_cli.plugins.instruments.views.logits import LogitsView
 from tformer_cli.plugins.instruments.views.positions import PositionsView
 from tformer_cli.plugins.instruments.views.probe import ProbeReport, ProbeView
 from tformer_cli.plugins.instruments.views.step import StepView
-from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
+from tformer_cli.plugins.instruments.walkthrough.worksheet import make_quiz
 from tformer_cli.show.curves import XName, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.text.tokenizer import read_tokenizer

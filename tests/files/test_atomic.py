@@ -26,10 +26,11 @@ from tformer_cli.files.atomic import (
     write_text,
     written_aside,
 )
-from tformer_cli.files.cache import as_named, cache_directory, remember_name
+from tformer_cli.files.cache import cache_directory
 from tformer_cli.files.regular_file import MIB, read_bounded, read_regular
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.tokenizer import read_tokenizer
+from tformer_cli.wording import as_named, remember_name
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -11,7 +11,6 @@ from tests.commands import output_of, record_of, refused, run
 from tests.file_server import file_server
 from tests.plugins.interchange.marian.test_importing import OPTIONS, bergamot, weights
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.cache import remember_name
 from tformer_cli.files.download import RemoteFile
 from tformer_cli.foreign import known_models as table
 from tformer_cli.foreign.import_model import resolve_model
@@ -25,6 +24,7 @@ from tformer_cli.foreign.known_models import (
     through_english,
 )
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.wording import remember_name
 
 
 def test_every_row_is_whole_and_has_a_name_of_its_own():

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from functools import cache, partial, wraps
 from pathlib import Path
 from threading import RLock
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_type_hints
+from types import MappingProxyType, NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from weakref import WeakSet
 
 from tformer_cli.api.results import Results
 from tformer_cli.errors import TformerError, UsageError
-from tformer_cli.files.cache import as_named
 from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
-from tformer_cli.settings import Limits, literal_values, type_problem
+from tformer_cli.settings import Limits, Option, literal_values, type_problem, types_of
 from tformer_cli.text.lines import check_lines, given_lines
-from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.wording import as_named, did_you_mean, suggestions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,11 +43,12 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Makes a function's errors name its arguments, and suggest one for a wrong name."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    takes_others = bool(code.co_flags & inspect.CO_VARKEYWORDS)
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
         for name in options:
-            if name not in known:
+            if name not in known and not takes_others:
                 raise _unknown(function.__name__, name, known)
         # Python itself reports extra arguments
         for name, value in (*zip(known, args, strict=False), *options.items()):
@@ -84,6 +96,53 @@ def check_number(name: str, value: object, kind: type, limits: Limits) -> None:
         raise UsageError(f"{name}: {problem}")
     if not limits.hold(value):
         raise UsageError(f"{name}: must be {limits.words}, but is {value}")
+
+
+def make_settings(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
+    """Makes settings of values from Python, checked by their options as those of a command.
+
+    Raises:
+        UsageError: if a setting is unknown, missing or impossible; it names the first.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    known = {field.name: field for field in fields(kind)}
+    if unknown := [name for name in values if name not in known]:
+        use = f"use {', '.join(known)}" if known else "there are none"
+        raise UsageError(f"{unknown[0]}: no such setting; {use}")
+    for name, field in known.items():
+        if field.default is MISSING is field.default_factory and name not in values:
+            raise UsageError(f"{name}: is missing")
+    settings = {}
+    for name, value in values.items():
+        extras = (known[name].metadata.get("option"), *getattr(hints[name], "__metadata__", ()))
+        option = next((extra for extra in extras if isinstance(extra, Option)), Option(""))
+        of_type = types_of(kind)[name]
+        is_list = get_origin(of_type) is tuple
+        if is_list and (isinstance(value, str) or not isinstance(value, Iterable)):
+            what = type(value).__name__
+            raise UsageError(f"{name}: is one {what}; give a list, such as [{value!r}]")
+        settings[name] = tuple(value) if is_list else value
+        for part in settings[name] if is_list else [value]:
+            if problem := _option_problem(
+                part, get_args(of_type)[0] if is_list else of_type, option
+            ):
+                raise UsageError(f"{name}: {problem}")
+    return kind(**settings)
+
+
+def _option_problem(value: Any, kind: Any, option: Option) -> str:  # noqa: ANN401 - any value
+    """Explains why an option cannot have a value; empty if it can."""
+    if value is None and NoneType in get_args(kind):
+        return ""
+    if not literal_values(kind) and get_args(kind):
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
+    if problem := type_problem(value, kind):
+        return problem
+    if option.min is not None and not value >= option.min:
+        return f"must be at least {option.min:g}, but is {value}"
+    if option.max is not None and not value <= option.max:
+        return f"must be at most {option.max:g}, but is {value}"
+    return ""
 
 
 def _unknown(function: str, name: str, known: tuple[str, ...]) -> Exception:

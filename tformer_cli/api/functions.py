@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from tformer_cli.evaluate.evaluate import Evaluation
     from tformer_cli.kinds.kind import Progress
     from tformer_cli.recipe import Recipe
-    from tformer_cli.search.config import Engine, EnsembleSpace, PrecisionChoice, TooLong
-    from tformer_cli.search.sentences import SentenceRule
+    from tformer_cli.search.config import (
+        Engine,
+        EnsembleSpace,
+        PrecisionChoice,
+        SentenceRule,
+        TooLong,
+    )
     from tformer_cli.train.train import TrainingResult
     from tformer_cli.trainer.events import TrainingEvent, TrainingObserver
 

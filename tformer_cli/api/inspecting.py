@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tformer_cli.api.calls import check_arguments, check_number, in_python, new_lock, search_given
+from tformer_cli.api.calls import (
+    check_arguments,
+    check_number,
+    in_python,
+    make_settings,
+    new_lock,
+    search_given,
+)
 from tformer_cli.api.results import AlignedPair, Results
 from tformer_cli.artifacts.config_file import COMMANDS, TRANSLATORS
-from tformer_cli.errors import ArtifactError
-from tformer_cli.files.cache import as_named
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.keywords import DecodingOverrides
 from tformer_cli.search.opening import overridden
 from tformer_cli.search.translator import BUFFER_LINES
-from tformer_cli.settings import at_least, between, type_problem
+from tformer_cli.settings import between, type_problem
 from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import check_lines, given_lines
+from tformer_cli.wording import as_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.jobs.align import PairTexts
     from tformer_cli.inspect.pages import Report
     from tformer_cli.inspect.record import HeadsRecord
-    from tformer_cli.inspect.view import SentenceView, View
+    from tformer_cli.inspect.view import SentenceView
     from tformer_cli.inspect.weighting import WeightingName
     from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.stored_model import Opened
@@ -77,6 +85,55 @@ class InspectedModel:
     def __dir__(self) -> list[str]:
         # Object's own names say nothing about a model
         return ["opened", *(name for name in dir(type(self)) if not name.startswith("_"))]
+
+    @check_arguments
+    def inspect(
+        self,
+        view: str,
+        lines: Lines | None = None,
+        *,
+        targets: Iterable[str] | None = None,
+        **options: Any,  # noqa: ANN401 - the view's own
+    ) -> Results[Any]:
+        """Reads the view of `tformer inspect-NAME`, also one that another package adds.
+
+        A notebook shows its page.
+
+        Args:
+            view: its name, such as "step".
+            lines: source sentences, or images as for `classify`; none for a view of the model only.
+            targets: a target for each line, looked at instead of the model's translation.
+            options: settings of the view as of its command, and of this call's search.
+
+        Returns:
+            A record a line; a view of the model has one.
+
+        Raises:
+            UsageError: if there is no such view or setting, or a value is impossible.
+            DataError: while it is read, if a line is too long or the sides differ in length.
+        """
+        from tformer_cli.inspect.jobs.heads import subject_of
+        from tformer_cli.inspect.pages import framed_view
+        from tformer_cli.inspect.view import ModelView
+        from tformer_cli.inspect.views import find_view
+
+        row = find_view(view)
+        own = {field.name for field in fields(row.Options)}
+        search = {n: v for n, v in search_given(options).items() if n not in own}
+        known = DecodingOverrides.__annotations__.keys() - own
+        chosen: Any = make_settings(
+            row.Options, {n: v for n, v in options.items() if n not in known}
+        )
+        if (lines is None) != isinstance(row, ModelView):
+            raise UsageError(f"lines: {'are missing' if lines is None else 'the view reads none'}")
+        rank = {"n_best": chosen.rank} if "rank" in own else {}
+        opened = self._searching(row.tasks, {**rank, **search})
+        if isinstance(row, ModelView):
+            with self._lock:
+                records = iter([row.read(subject_of(opened.directory), chosen)])
+        else:
+            records = self._inspect(opened, row, chosen, cast("Lines", lines), targets)
+        return Results(records, partial(framed_view, row, options=chosen))
 
     @check_arguments
     def heads(
@@ -121,14 +178,8 @@ class InspectedModel:
             UsageError: if `heads` select nothing or a setting is impossible.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
-        check_number("rank", rank, int, at_least(1))
-        parts = {"heads": heads, "mode": mode, "rank": rank, "weights": weights, "by_kernels": True}
-        settings = {"n_best": rank, **search_given(locals())}
-        from tformer_cli.inspect.pages import notebook_page
-        from tformer_cli.inspect.views.heads import VIEW
-
-        opened = self._searching(VIEW.tasks, settings)
-        return Results(self._inspect(opened, parts, lines, targets), notebook_page)
+        capture = {"heads": heads, "mode": mode, "rank": rank, "weights": weights}
+        return self.inspect("heads", lines, targets=targets, **capture, **search_given(locals()))
 
     @check_arguments
     def flow(
@@ -153,11 +204,8 @@ class InspectedModel:
             UsageError: if a setting is impossible, or the model has no such shares.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
-        from tformer_cli.inspect.views import VIEWS
-
-        check_number("rank", rank, int, at_least(1))
-        settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
-        return self._view(VIEWS["flow"], {"rank": rank}, lines, targets, settings)
+        search = {"beam_size": beam_size, "length_penalty": length_penalty}
+        return self.inspect("flow", lines, targets=targets, rank=rank, **search)
 
     @check_arguments
     def logits(
@@ -184,12 +232,8 @@ class InspectedModel:
             UsageError: if a setting is impossible.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
-        from tformer_cli.inspect.views import VIEWS
-
-        check_number("top_k", top_k, int, at_least(1))
-        settings = {"beam_size": beam_size, "length_penalty": length_penalty}
-        options = {"top_k": top_k, "lens": lens}
-        return self._view(VIEWS["logits"], options, lines, targets, settings)
+        search = {"beam_size": beam_size, "length_penalty": length_penalty}
+        return self.inspect("logits", lines, targets=targets, top_k=top_k, lens=lens, **search)
 
     @check_arguments
     def report(
@@ -226,10 +270,8 @@ class InspectedModel:
         from tformer_cli.inspect.views import REPORT
         from tformer_cli.inspect.views.heads import VIEW
 
-        check_number("rank", rank, int, at_least(1))
-        options = ReportOptions(
-            heads=tuple(heads), step=tuple(steps), mode=mode, rank=rank, ablation=ablation
-        )
+        chosen = {"heads": heads, "step": steps, "mode": mode, "rank": rank, "ablation": ablation}
+        options = make_settings(ReportOptions, chosen)
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
         opened = self._searching(VIEW.tasks, settings)
         inspect_report: Callable[..., Report] = load_place(REPORT)
@@ -299,38 +341,19 @@ class InspectedModel:
         pairs = read_pairs(sources, given_lines(targets, "targets"))
         return self._compute(align_buffer, pairs, buffer_lines)
 
-    def _view(
-        self,
-        view: View[Any],
-        chosen: Mapping[str, Any],
-        lines: Lines,
-        targets: Iterable[str] | None,
-        settings: Mapping[str, Any],
-    ) -> Results[Any]:
-        """Reads a view of sentences, which a notebook shows on one page."""
-        from tformer_cli.inspect.jobs.heads import subject_of
-        from tformer_cli.inspect.jobs.views import capture_options
-        from tformer_cli.inspect.pages import framed_view
-
-        options, view = view.Options(**chosen), cast("SentenceView[Any]", view)
-        opened = self._searching(view.tasks, settings)
-        read = partial(view.read, subject_of(opened.directory), options=options)
-        records = self._inspect(opened, capture_options(options), lines, targets, read)
-        return Results(records, partial(framed_view, view, options=options))
-
     def _inspect(
         self,
         opened: Opened,
-        capture: Mapping[str, Any],
+        view: SentenceView[Any],
+        options: object,
         lines: Lines,
         targets: Iterable[str] | None,
-        read: Callable[[HeadsRecord], Any] = lambda record: record,
     ) -> Iterator[Any]:
         """Captures maps of sentences, once they are asked for, and reads them."""
-        from tformer_cli.inspect.jobs.heads import HeadInspector
+        from tformer_cli.inspect.jobs.views import sentence_reader
 
         with self._lock:
-            inspector = HeadInspector(opened, **capture)
+            inspector, read = sentence_reader(view, opened, options)
         pairs = inspector.pairs(read_lines_or_names(lines, opened.directory), targets)
 
         def records() -> Iterator[Any]:

@@ -19,7 +19,7 @@ from typer.exceptions import TyperException
 
 from tformer_cli import sockets
 from tformer_cli.cli.help import EXAMPLES, HELP, HelpfulGroup, usage_message
-from tformer_cli.cli.known_commands import find_command, known_commands
+from tformer_cli.cli.known_commands import COMMANDS, find_command, known_commands
 from tformer_cli.cli.streams import (
     discard_stdout,
     error_line,
@@ -27,7 +27,7 @@ from tformer_cli.cli.streams import (
     prepare_standard_streams,
     warn,
 )
-from tformer_cli.errors import ModelMemoryError, TformerError
+from tformer_cli.errors import ModelMemoryError, TformerError, UsageError
 from tformer_cli.files.atomic import ending_signals
 from tformer_cli.runtime import bound_waiting, soft_limit, without_garbage_collection
 from tformer_cli.version import __version__
@@ -287,9 +287,15 @@ def load_command(name: str) -> Any:
         raise KeyError(name)
     module_name, _, attribute = row.place.partition(":")
     # Its modules and options stay: to look through them again and again takes time
-    with without_garbage_collection():
-        module = import_module(module_name)
-    command = getattr(module, attribute)
+    try:
+        with without_garbage_collection():
+            module = import_module(module_name)
+        command = getattr(module, attribute)
+    except Exception as error:
+        is_left_out = isinstance(error, ModuleNotFoundError) and error.name in LEFT_OUT
+        if is_left_out or not (message := COMMANDS.describe_failure(name, error)):
+            raise
+        raise UsageError(message) from error
     if not callable(command):
         from tformer_cli.cli.inspect.inspect_view import view_command
 

@@ -199,7 +199,7 @@ def for_typer(parameter: inspect.Parameter) -> inspect.Parameter:
     if default == ():  # what may be repeated: Typer then gives None
         if words := tuple(map(str, literal_values(get_args(kind)[0]))):
             option = replace(option, parser=one_of(words))
-        kind, default = list[str] | None, None
+        kind, default = list[int] | None if get_args(kind)[0] is int else list[str] | None, None
     if words := _words_of_list(kind):
         kind = list[str] | None
         option = replace(option, metavar="|".join(words), parser=one_of(words))

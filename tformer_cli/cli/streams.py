@@ -21,7 +21,6 @@ from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tformer_cli.errors import UsageError
-from tformer_cli.files.cache import as_named
 from tformer_cli.text.lines import (
     COMPRESSED,
     MARKUP,
@@ -31,7 +30,7 @@ from tformer_cli.text.lines import (
     read_lines,
     without_surrogates,
 )
-from tformer_cli.wording import count_of, visible
+from tformer_cli.wording import as_named, count_of, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -36,6 +36,14 @@ class Format(NamedTuple):
     """Which files have a label of their language; some: those in which one is seen."""
 
     @property
+    def problem(self) -> str:
+        """Tells what is wrong with a row of another package; empty if nothing is."""
+        for name in ("extensions", "takes"):
+            if isinstance(text := getattr(self, name), str):  # whose letters would be taken
+                return f"has one text as {name}; write ({text!r},)"
+        return ""
+
+    @property
     def read(self) -> Reader:
         from tformer_cli.documents.segments import read_within_limits
 

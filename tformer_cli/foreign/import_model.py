@@ -22,7 +22,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import await_directory, check_free, directory_aside, make_directory
-from tformer_cli.files.cache import cache_directory, remember_name
+from tformer_cli.files.cache import cache_directory
 from tformer_cli.files.download import download
 from tformer_cli.files.regular_file import hash_file, open_regular
 from tformer_cli.foreign.known_models import (
@@ -35,6 +35,7 @@ from tformer_cli.foreign.known_models import (
     through_english,
 )
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.wording import remember_name
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.overwriting import NamedPath

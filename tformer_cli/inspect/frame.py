@@ -3,8 +3,9 @@
 `page/page.html` is the frame, `page/style.css` the style, which follows that of all pages, and each
 ``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
 script element where every ``<`` is written ``\u003c``, so that no token can end the element.
-Whoever adds a view writes a ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data
-into the sentence. Nothing here needs torch: the service has the same page with other data.
+A view with an interactive tab has a ``tab_NAME.js`` that calls ``addTab``, a row here, and data in
+the sentence; the tabs of others are made of their blocks. Nothing here needs torch: the service has
+the same page with other data.
 """
 
 import json
@@ -42,13 +43,12 @@ SCRIPTS = (
     "tab_decision.js",
     "tab_search.js",
     "tab_image.js",
-    "tab_steps.js",
+    "tab_step.js",
     "tab_logits.js",
     "tab_flow.js",
     "tab_positions.js",
     "tab_ablation.js",
-    "tab_diff.js",
-    "tab_timeline.js",
+    "templates.js",
     "keyboard.js",
     "main.js",
 )
@@ -63,12 +63,15 @@ _SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
 DATA_SLOT = "{{data}}"  # Place of the data in the frame
 
 
-def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = ()) -> str:
-    """Puts data into the page.
+def fill_page(
+    title: str, data: Mapping[str, object], scripts: Sequence[str] = (), templates: str = ""
+) -> str:
+    """Puts data, and the templates of `templates.js`, into the page.
 
     The same data give the same bytes: the page holds no time and no name of the machine.
     """
     before, after = empty_page(title, scripts).split(DATA_SLOT)
+    before = before.replace("<noscript>", f"{templates}<noscript>")
     # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
     return (before + _as_json(data) + after).encode("utf-8", "replace").decode("utf-8")
 

@@ -26,11 +26,13 @@ import numpy as np
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect.data import get_attributes
-from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
+from tformer_cli.inspect.frame import SCRIPTS, fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
-from tformer_cli.inspect.view import SentenceView, View
+from tformer_cli.inspect.view import WIDE, SentenceView, View
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.weighting import ALPHA
+from tformer_cli.show.document import Texts
+from tformer_cli.show.html import block_style, render_blocks, render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,9 +68,7 @@ class ShownRecord(HeadsRecord):
 
 def notebook_page(records: Sequence[HeadsRecord]) -> str:
     """HTML of records for a notebook: their page, if one is not blank."""
-    if all(record.maps is None for record in records):
-        return "<p>a blank line has no attention maps</p>"
-    return frame_page(render_html(records))
+    return framed_view(VIEWS["heads"], records)
 
 
 def frame_page(page: str) -> str:
@@ -255,21 +255,22 @@ class Report:
 
 
 def render_report(report: Report) -> str:
-    return _page(TITLE, report_data(report))
+    return _page(TITLE, report_data(report), _templates(report))
 
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
-    shown_records = list(records)
-    if (page := view.page(shown_records, options)) is not None:
+    shown = [record for record in records if not is_blank(record)]
+    if (page := view.page(shown, options)) is not None:
         return page
+    if not has_tab(view):
+        return _page_of_blocks(view, shown, options)
     data = report_texts()
     if isinstance(view, SentenceView):
-        shown = [record for record in shown_records if record.sentence.maps is not None]
         data |= heads_data([replace(record.sentence, heads=(), extras=None) for record in shown])
         for of_sentence, record in zip(data["sentences"], shown, strict=True):
             of_sentence["views"] = {view.name: view.tab(record, options, is_alone=True)}
     else:
-        (record,) = shown_records
+        (record,) = shown
         # A view of several sentences has their maps on its page, after its own tab
         data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
         if (model := getattr(record, "model", None)) is not None:
@@ -278,9 +279,41 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
     return _page(view.title, data)
 
 
+def is_blank(record: Any) -> bool:  # noqa: ANN401 - the view's own
+    """True if a record is that of a blank line."""
+    return getattr(getattr(record, "sentence", record), "maps", record) is None
+
+
+def has_tab(view: View[Any]) -> bool:
+    return bool(view.script) or f"tab_{view.name}.js" in SCRIPTS
+
+
+def _page_of_blocks(view: View[Any], records: Iterable[Any], options: object) -> str:
+    groups = [
+        (
+            record.sentence.source if isinstance(view, SentenceView) else "",
+            _shown_blocks(view, record, options),
+        )
+        for record in records
+    ]
+    return render_page(view.title, groups)
+
+
+def _shown_blocks(view: View[Any], record: Any, options: object) -> str:  # noqa: ANN401
+    """Renders what a terminal shows, and the figure if it is another: drawn, or of blocks."""
+    blocks = [*view.blocks(record, options, WIDE)]
+    if type(view).figure_blocks is not View.figure_blocks:  # the sentences are there
+        blocks += (b for b in view.figure_blocks(record, options) if not isinstance(b, Texts))
+    figure = view.figure(record, options) if type(view).figure is not View.figure else ""
+    return render_blocks(blocks, figure)
+
+
 def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
-    """HTML of a view's records for a notebook."""
-    return frame_page(render_view(view, records, options or view.Options()))
+    """HTML of a view's records for a notebook: their page, if a sentence is not blank."""
+    shown = list(records)
+    if isinstance(view, SentenceView) and all(record.sentence.maps is None for record in shown):
+        return "<p>a blank line has no attention maps</p>"
+    return frame_page(render_view(view, shown, options or view.Options()))
 
 
 def sample_page() -> str:
@@ -303,9 +336,33 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def _tabs(records: Mapping[str, Any]) -> dict[str, Any]:
-    views = VIEWS
-    return {name: views[name].tab(record, None, is_alone=False) for name, record in records.items()}
+    return {
+        name: VIEWS[name].tab(record, None, is_alone=False)
+        for name, record in records.items()
+        if has_tab(VIEWS[name])
+    }
 
 
-def _page(title: str, data: Mapping[str, Any]) -> str:
-    return fill_page(title, data, [view.script for view in VIEWS.values() if view.script])
+def _templates(report: Report) -> str:
+    """Renders the tabs of views that have no script, for `templates.js`."""
+    shown = [sentence for sentence in report.sentences if sentence.heads.heads]
+    parts = []
+    for place, views in (("", report.views), *((str(n), s.views) for n, s in enumerate(shown))):
+        for name, record in views.items():
+            view = VIEWS[name]
+            if not has_tab(view):
+                blocks = "".join(
+                    _shown_blocks(view, part, view.Options())
+                    for part in (record if isinstance(record, list) else [record])
+                )
+                parts.append(
+                    f'<template data-view="{escape(name)}" data-title="{escape(view.title)}" '
+                    f'data-sentence="{place}">{blocks}</template>\n'
+                )
+    body = "".join(parts)
+    return f"<style>\n{block_style(body)}</style>\n{body}" if body else ""
+
+
+def _page(title: str, data: Mapping[str, Any], templates: str = "") -> str:
+    scripts = [view.script for view in VIEWS.values() if view.script]
+    return fill_page(title, data, scripts, templates)

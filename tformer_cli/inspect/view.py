@@ -1,8 +1,9 @@
 """One way of looking into a model: its input, its JSON, its terminal text, its tab of the page.
 
-A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
-`page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page list
-`views.VIEWS`; nothing else has to know it. Importing a view does not import torch.
+A view is one file below `views/` that ends in ``VIEW = …``: a function that reads, and blocks for
+the terminal, a page and a figure. A ``tab_NAME.js`` in `page/`, or a script of its own, makes an
+interactive page instead. The command ``tformer inspect-NAME``, the report and its page
+list `views.VIEWS`; nothing else has to know it. Importing a view does not import torch.
 
 JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one object a sentence.
 """
@@ -18,7 +19,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.heads.names import CaptureMode, HeadId, Inspected  # noqa: TC001 - at run time
 from tformer_cli.inspect.data import jsonable, round6, to_json
 from tformer_cli.settings import Option
-from tformer_cli.show.document import Text, text
+from tformer_cli.show.document import Room, Text, text
 from tformer_cli.sockets import load_place
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.translator import Translator
-    from tformer_cli.show.document import Block, Room
+    from tformer_cli.show.document import Block
     from tformer_cli.text.lines import LineCounts
+    from tformer_cli.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
@@ -107,6 +109,7 @@ class Subject:
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
     translator: Translator | None = None  # Its search, for a view that translates again
+    tokenizer: Tokenizer | None = None  # Both sides of its tokenizer
     cached: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -152,6 +155,10 @@ class ReportOptions(CaptureOptions):
     n_positions: int = 32  # The report sets as many as its longest sentence has
 
 
+WIDE = Room(width=1000)
+"""Room of a page or a figure, where all columns stand next to each other."""
+
+
 class View(ABC, Generic[R]):
     """Base class of views; R is the type that one reads.
 
@@ -164,7 +171,8 @@ class View(ABC, Generic[R]):
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
     Inputs: ClassVar[type] = NoOptions  # Arguments and options that name what a `CorpusView` reads
     tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
-    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html", "svg", "png")
+    """Its formats; the second is a pipe's."""
     draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
     needs_model: ClassVar[bool] = True  # False if it reads nothing but the maps of sentences
@@ -202,17 +210,24 @@ class View(ABC, Generic[R]):
         return self.json(record)
 
     def page(self, records: Sequence[R], options: Any) -> str | None:
-        """Makes a page of its own; None: a page with only its tab (`pages.render_view`)."""
+        """Makes a page of its own; None: its tab, or else its blocks (`pages.render_view`)."""
         return None
 
-    def figure(self, record: R) -> str:
-        raise NotImplementedError(self.name)
+    def figure_blocks(self, record: R, options: Any) -> Iterable[Block]:
+        """Makes the blocks of its figure: by default what people read."""
+        return self.blocks(record, options, WIDE)
 
-    def file(self, record: R, output_format: str) -> bytes | str:
+    def figure(self, record: R, options: Any = None) -> str:
+        """Renders a figure as SVG."""
+        from tformer_cli.show.figure import render_figure
+
+        return render_figure(self.title, self.figure_blocks(record, options or self.Options()))
+
+    def file(self, record: R, output_format: str, options: Any = None) -> bytes | str:
         """Renders a record in one of its other formats: by default its figure, svg or png."""
         from tformer_cli.show.png import render_png
 
-        svg = self.figure(record)
+        svg = self.figure(record, options)
         return render_png(svg) if output_format == "png" else svg
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import ArtifactError, Setting, UsageError
-from tformer_cli.files.cache import given_name
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
 from tformer_cli.kinds.stored_model import (
     DirectoryModel,
@@ -20,8 +19,9 @@ from tformer_cli.kinds.stored_model import (
     is_cpu,
 )
 from tformer_cli.runtime import has_fast, require_fast
+from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.opening import split_options
-from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.wording import given_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
+    from tformer_cli.search.config import SentenceRule
     from tformer_cli.search.engine import Shortlist
     from tformer_cli.search.opening import OpeningSettings
-    from tformer_cli.search.sentences import SentenceRule
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.trainer.validation import Scored, Scorer
 
@@ -100,8 +100,8 @@ class Translation(Training):
 def opened_translator(opening: Opening) -> Opened:
     """Connects a model with a translator, which inspection takes of any kind."""
     from tformer_cli.kinds.opening import for_languages, prepare_search
+    from tformer_cli.search.engine import TorchEngine
     from tformer_cli.search.opening import overridden
-    from tformer_cli.search.torch_engine import TorchEngine
     from tformer_cli.search.translator import Translator
 
     settings = opening.settings
@@ -154,10 +154,12 @@ def _splitter(
     directory: ModelDirectory, settings: OpeningSettings
 ) -> Callable[[str], list[str]] | None:
     """Returns the sentence splitter for the model's source language; None for no splitting."""
-    from tformer_cli.search.sentences import sentence_splitter
-
     by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
     rule = settings.split_sentences or by_default
+    if rule == "none":
+        return None
+    from tformer_cli.search.sentences import sentence_splitter
+
     return sentence_splitter(rule, directory.info.source_language)
 
 

@@ -188,15 +188,21 @@ class ActivationRow(NamedTuple):
 
     made_by: str
     """Dotted name of its function."""
+    formula: str
+    """Formula for people, of u."""
     is_in_products: bool = False
     """Products have it built in, as the compiled operations of training have."""
 
 
 ACTIVATIONS: Mapping[Activation, ActivationRow] = {
-    "relu": ActivationRow("torch.nn.functional:relu", is_in_products=True),
-    "gelu": ActivationRow("torch.nn.functional:gelu"),  # x·Φ(x), exactly (Hendrycks & Gimpel 2016)
-    "gelu-tanh": ActivationRow("tformer_cli.model.feed_forward:gelu_tanh"),
-    "swish": ActivationRow("tformer_cli.model.feed_forward:swish"),
+    "relu": ActivationRow("torch.nn.functional:relu", "max(0, u)", is_in_products=True),
+    "gelu": ActivationRow(
+        "torch.nn.functional:gelu", "u·Φ(u)"
+    ),  # exactly (Hendrycks & Gimpel 2016)
+    "gelu-tanh": ActivationRow(
+        "tformer_cli.model.feed_forward:gelu_tanh", "u·(1 + tanh(√(2/π)·(u + 0.044715u³)))/2"
+    ),
+    "swish": ActivationRow("tformer_cli.model.feed_forward:swish", "u·σ(u) = u / (1 + e^(−u))"),
 }
 
 Pooling = Literal["mean", "first", "first-and-mean"]

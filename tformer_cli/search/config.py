@@ -29,6 +29,8 @@ Engine = Literal["tformer", "compiled", "torch"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
 TooLong = Literal["split", "truncate", "error"]
 EnsembleSpace = Literal["probability", "log"]
+SentenceRule = Literal["rule", "sentencex", "none"]
+"""Ways of finding the ends of sentences; "none": lines are not split."""
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
 TORCH_BATCH_TOKENS = 4096
 """Default if the settings leave the choice."""

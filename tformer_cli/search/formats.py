@@ -34,7 +34,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tformer_cli.errors import DataError
-from tformer_cli.search.sentences import split_sentences
 from tformer_cli.search.translator import TranslatedText, Translation
 from tformer_cli.wording import is_blank
 
@@ -262,6 +261,8 @@ def flags_of(hypothesis: TranslatedText, translation: Translation) -> list[str]:
 
 def _least_share(source: str, translation: str) -> float:
     """Share of the source's tokens that a translation has at least which dropped no sentence."""
+    from tformer_cli.search.sentences import split_sentences  # for flags only
+
     n_source, n_target = len(split_sentences(source)), len(split_sentences(translation))
     return (n_source + n_target) / (2 * n_source) if n_target < n_source else 0.0
 

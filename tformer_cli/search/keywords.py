@@ -7,8 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from tformer_cli.search.config import Engine, EnsembleSpace, PrecisionChoice, TooLong
-from tformer_cli.search.sentences import SentenceRule
+from tformer_cli.search.config import (
+    Engine,
+    EnsembleSpace,
+    PrecisionChoice,
+    SentenceRule,
+    TooLong,
+)
 
 
 class SearchOverrides(TypedDict, total=False):

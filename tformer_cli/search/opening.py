@@ -13,9 +13,9 @@ from tformer_cli.search.config import (
     Engine,
     EnsembleSpace,
     PrecisionChoice,
+    SentenceRule,
     TooLong,
 )
-from tformer_cli.search.sentences import SentenceRule
 from tformer_cli.settings import (
     Limits,
     at_least,

@@ -7,13 +7,13 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import installing, is_blank
 
-SentenceRule = Literal["rule", "sentencex", "none"]
-"""Ways of finding the ends of sentences; "none": lines are not split."""
+if TYPE_CHECKING:
+    from tformer_cli.search.config import SentenceRule
 
 # Texts, which `re` compiles once they are used: for all of them it takes longer than for a line
 _ENDS = (

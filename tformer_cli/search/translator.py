@@ -31,7 +31,6 @@ from tformer_cli.search.hypothesis import (
     length_divisor,
     longest_source,
 )
-from tformer_cli.search.sentences import split_line
 from tformer_cli.text.lines import buffers, check_lines, checked_line
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank
@@ -691,6 +690,8 @@ class Translator:
             # What ends every source ends it here, too
             cut = (*ids[: longest - len(side.end)], *side.end)
             return _Cut((cut,), is_truncated=True, texts=(line,))
+        from tformer_cli.search.sentences import split_line  # most lines are short enough
+
         texts = split_line(
             line,
             min(-(-longest // 2), LONGEST_PART),

@@ -54,6 +54,17 @@ def plain_text(cell: Cell | Text | str) -> str:
     return cell.text if isinstance(cell, Cell) else cell
 
 
+def styled_spans(cell: Cell | Text | str) -> list[tuple[str, str]]:
+    """Texts of a cell, each with all words of its style; "not dim" takes back the cell's "dim"."""
+    if not isinstance(cell, Text):
+        return [(plain_text(cell), "bold green" if isinstance(cell, Cell) and cell.is_best else "")]
+    pairs = ((span, "") if isinstance(span, str) else span for span in cell.spans)
+    return [
+        (words, style.replace("not dim", "").strip() if "not" in style else f"{cell.style} {style}")
+        for words, style in pairs
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A table; columns hold numbers unless declared otherwise."""
@@ -73,13 +84,6 @@ class Table:
     n_repeated: int = 1
     """Leading columns that are repeated where a table is continued."""
     gap: int = 2
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """Tables next to each other, as many as fit, each below its title."""
-
-    tables: Sequence[Table]
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class Map:
     """The kind of head whose colors it has: "enc", "dec" or "cross"."""
     labels: tuple[Sequence[str], Sequence[str]]
     """Labels of the rows and of the columns."""
+    title: str = ""
     values: Sequence[Sequence[float]]
     largest: float = 1.0
     is_signed: bool = False
@@ -112,6 +117,13 @@ class Map:
     wraps: bool = False
     taller: str = ""
     """Advice about rows that a screen has no room for; empty: all rows are shown."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Tables or maps next to each other, as many as fit, each below its title."""
+
+    blocks: Sequence[Table | Map]
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,31 @@
 """Documents as HTML pages that need no script and no network, in the style of all our pages."""
 
 import base64
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 
 from tformer_cli.show.document import (
+    Block,
     Cell,
     Document,
+    Facts,
+    Label,
+    Map,
     Note,
     Picture,
     Section,
     Sentences,
+    SideBySide,
     Table,
     Text,
-    plain_text,
+    Texts,
+    styled_spans,
 )
+from tformer_cli.show.figure import render_field
+from tformer_cli.show.palette import SIGNED_STRENGTH, color, ink_on
 
 _STYLE = """\
 header { padding: 16px 24px; background: var(--panel); border-bottom: 1px solid var(--line); }
@@ -26,24 +36,9 @@ main { padding: 0 24px 16px; max-width: 1320px; }
 section > h2 { font-size: 17px; margin: 20px 0 12px; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 12px;
   padding: 14px 16px; margin: 0 0 16px; box-shadow: var(--shadow); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px; }
-th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-tr:last-child td { border-bottom: 0; }
-.best { font-weight: 700; color: var(--good); }
-.note { color: var(--faint); font: 12px var(--mono); overflow-wrap: anywhere; margin: 8px 0 0; }
+section > .panel:first-child { margin-top: 16px; }
 h4 { font-size: 13px; color: var(--soft); margin: 14px 0 4px; }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0; }
-dt { color: var(--soft); font-size: 13px; }
-dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
-"""
-_NOTE_STYLE = """\
-th.text, td.text { text-align: left; white-space: normal; }
-pre { overflow-x: auto; margin: 8px 0 0; font: 13px/1.5 var(--mono); }
-ul { margin: 6px 0 0; padding-left: 20px; }
-a { color: var(--accent); }
+@media print { :root { color-scheme: light; } }
 """
 _PICTURE_STYLE = """\
 .row { display: flex; flex-wrap: wrap; gap: 14px; margin: 10px 0 22px; }
@@ -52,6 +47,44 @@ figure { margin: 0; background: var(--panel); border: 1px solid var(--line); pad
 figure img { display: block; image-rendering: pixelated; }
 figcaption { font: 12px/1.4 var(--mono); color: var(--soft); padding-top: 6px; }
 """
+_BLOCK_STYLE = """\
+.blocks {
+  p { white-space: pre-wrap; margin: 8px 0; max-width: 110ch; }
+  .note { color: var(--faint); font: 12px var(--mono); overflow-wrap: anywhere; }
+  pre { overflow-x: auto; margin: 8px 0; font: 13px/1.5 var(--mono); }
+  h3:not(:first-child) { margin: 16px 0 4px; }
+  dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0; }
+  dt { color: var(--soft); font-size: 13px; }
+  dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
+  .beside { display: flex; flex-wrap: wrap; align-items: start; gap: 8px 28px; }
+  .beside > * { max-width: 100%; }
+  table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px; }
+  th, td { text-align: right; padding: 3px 10px; white-space: pre; vertical-align: top;
+    border-bottom: 1px solid var(--line); }
+  tr:last-child td { border-bottom: 0; }
+  th { color: var(--soft); font-weight: 600; }
+  :is(th, td):first-child { padding-left: 0; }
+  .label, .text { text-align: left; unicode-bidi: isolate; }
+  td.text { white-space: pre-wrap; }
+  .facts td { border: 0; text-align: left; }
+  .facts td:last-child { white-space: pre-wrap; }
+  .map :is(th, td) { border: 0; padding: 1px; min-width: 24px; height: 22px; font-size: 11px;
+    text-align: center; vertical-align: middle; print-color-adjust: exact; }
+  .map tr:first-child th { vertical-align: bottom; padding-bottom: 4px; }
+  .map tr:first-child bdi { writing-mode: vertical-rl; }
+  .map th { font-weight: 400; }
+  .map tr > th:first-child { text-align: right; padding-right: 6px; }
+  ul { margin: 6px 0 0; padding-left: 20px; }
+  a { color: var(--accent); }
+  svg { display: block; max-width: 100%; height: auto; }
+  .bold { font-weight: 700; } .italic { font-style: italic; }
+  .underline { text-decoration: underline; } .dim { color: var(--soft); }
+  .green { color: var(--good); } .yellow, .red { color: var(--mark); }
+  .cyan { color: var(--accent); } .blue { color: var(--enc); } .orange { color: var(--dec); }
+}
+"""
+STEPS = 20
+"""Shades of a map from 0 to its largest number."""
 
 
 def base_style() -> str:
@@ -60,21 +93,138 @@ def base_style() -> str:
 
 
 def render_html(document: Document) -> str:
-    # rules that a page does not use are omitted, so that its bytes change only with what it shows
-    style = base_style() + _STYLE
-    if any(section.notes for section in document.sections):
-        style += _NOTE_STYLE
-    if any(section.pictures for section in document.sections):
-        style += _PICTURE_STYLE
-    legend = f"\n<p>{escape(document.legend)}</p>" if document.legend else ""
-    lines = [
-        _head(document.title, style),
-        f"<header><h1>{escape(document.title)}</h1>{legend}</header>",
-        "<main>",
-        *(line for section in document.sections for line in _section(section)),
-        "</main>\n</body>\n</html>\n",
+    sections = "\n".join(line for section in document.sections for line in _section(section))
+    return _page(document.title, sections, document.legend)
+
+
+def render_page(title: str, groups: Iterable[tuple[str, str]]) -> str:
+    """Renders groups of `render_blocks` as a page, each below its heading, if it has one."""
+    sections = []
+    for heading, blocks in groups:
+        name = f"<h2>{escape(heading)}</h2>\n" if heading else ""
+        sections.append(f'<section>\n{name}<div class="panel">{blocks}</div>\n</section>')
+    return _page(title, "\n".join(sections))
+
+
+def _page(title: str, sections: str, legend: str = "") -> str:
+    pictures = _PICTURE_STYLE if "<figure>" in sections else ""
+    style = base_style() + _STYLE + block_style(sections) + pictures
+    below = f"\n<p>{escape(legend)}</p>" if legend else ""
+    return (
+        f"{_head(title, style)}\n<header><h1>{escape(title)}</h1>{below}</header>\n"
+        f'<main class="blocks">\n{sections}\n</main>\n</body>\n</html>\n'
+    )
+
+
+def block_style(body: str) -> str:
+    """The style of rendered blocks, with the colors of those shades that their maps have."""
+    shades = set(re.findall(r'<td class="(enc|dec|cross)([0-9]+)"', body))
+    rules = [_BLOCK_STYLE]
+    for kind, step in sorted(shades):
+        grounds = [color(kind, int(step) / STEPS, on_dark=on_dark) for on_dark in (False, True)]
+        inks = ", ".join(ink_on(*ground) for ground in grounds)
+        shown = ", ".join("#{:02x}{:02x}{:02x}".format(*ground) for ground in grounds)
+        rules.append(
+            f".{kind}{step} {{ background: light-dark({shown}); color: light-dark({inks}); }}\n"
+        )
+    return "".join(rules)
+
+
+def render_blocks(blocks: Iterable[Block], figure: str = "") -> str:
+    """Renders blocks as HTML, below a figure in SVG; see `block_style`."""
+    parts = [
+        f'<div class="blocks">\n<div class="scroll">{figure}</div>'
+        if figure
+        else '<div class="blocks">'
     ]
-    return "\n".join(lines)
+    # lines whose places matter stand in one box, which scrolls
+    for is_whole, group in groupby(blocks, lambda b: isinstance(b, Text) and not b.wraps):
+        if is_whole:
+            parts.append(f"<pre>{chr(10).join(map(_spans, group))}</pre>")  # type: ignore[arg-type]
+        else:
+            parts += (part for block in group for part in _block(block))
+    return "\n".join([*parts, "</div>"])
+
+
+def _block(block: Block) -> Iterator[str]:
+    if isinstance(block, Text):
+        if block.spans:
+            yield f"<p>{_spans(block)}</p>"
+    elif isinstance(block, Texts):
+        yield f"<dl>{''.join(_sentence(*pair) for pair in block.sentences)}</dl>"
+    elif isinstance(block, Facts):
+        rows = ("".join(f"<td>{_spans(cell)}</td>" for cell in row) for row in block.rows)
+        yield f'<table class="facts">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>'
+    elif isinstance(block, SideBySide):
+        parts = ("\n".join(_block(part)) for part in block.blocks)
+        yield f'<div class="beside">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
+    elif isinstance(block, Table):
+        yield from _table(block)
+    elif isinstance(block, Map):
+        yield from _heat_map(block)
+    else:
+        yield f'<div class="scroll">{render_field(block)}</div>'
+
+
+def _table(table: Table) -> Iterator[str]:
+    classes = [
+        _class("text" if place in table.texts else "label" * (place in table.labels))
+        for place in range(len(table.head))
+    ]
+    lines = [
+        "".join(
+            f'<th scope="col"{c}>{escape(h)}</th>' for c, h in zip(classes, table.head, strict=True)
+        )
+    ]
+    for row in table.rows:
+        cells = (f"<td{c}>{_spans(cell)}</td>" for c, cell in zip(classes, row, strict=True))
+        lines.append("".join(cells))
+    styles = ["", *(table.row_styles or [""] * len(table.rows))]
+    body = "".join(f"<tr{_class(s)}>{line}</tr>" for s, line in zip(styles, lines, strict=True))
+    if table.title:
+        yield f"<h3>{escape(table.title)}</h3>"
+    yield f'<div class="scroll"><table>{body}</table></div>'
+    yield from (
+        f"<p{_class(c)}>{escape(words)}</p>"
+        for c, words in (("note", table.note), ("", table.remark))
+        if words
+    )
+
+
+def _heat_map(block: Map) -> Iterator[str]:
+    """A cell holds hundredths, as on a terminal, and shows its number where one points at it."""
+    if block.title:
+        yield f"<h3>{escape(block.title)}</h3>"
+    rows, keys = block.labels
+    lines = ["".join(f'<th scope="col"><bdi>{escape(key)}</bdi></th>' for key in keys)]
+    lines[0] = f"<td></td>{lines[0]}"
+    for label, values in zip(rows, block.values, strict=True):
+        cells = "".join(_shade(block, value) for value in values)
+        lines.append(f'<th scope="row"><bdi>{escape(label)}</bdi></th>{cells}')
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    yield f'<div class="scroll"><table class="map">{body}</table></div>'
+
+
+def _shade(block: Map, value: float) -> str:
+    share = value / (block.largest or 1.0)
+    kind = block.kind
+    if block.is_signed:
+        kind, share = ("dec" if value > 0 else "enc"), SIGNED_STRENGTH * abs(share)
+    hundredths = f"{100 * value:{'+' if block.is_signed else ''}.0f}" if abs(value) >= 0.005 else ""
+    step = round(STEPS * min(max(share, 0.0), 1.0))
+    return f'<td class="{kind}{step}" title="{value:.6g}">{hundredths}</td>'
+
+
+def _spans(cell: Cell | Text | str) -> str:
+    """The text of a cell; a label keeps its direction, and styles are classes."""
+    parts = []
+    for words, style in styled_spans(cell):
+        shown = f"<bdi>{escape(words)}</bdi>" if isinstance(words, Label) else escape(words)
+        classes = " ".join(filter(str.isalpha, style.split()))
+        parts.append(f'<span class="{classes}">{shown}</span>' if classes else shown)
+    if isinstance(cell, Cell) and cell.anchor:
+        return f'<a href="#{escape(cell.anchor, quote=True)}">{"".join(parts)}</a>'
+    return "".join(parts)
 
 
 def data_url(png: bytes) -> str:
@@ -102,7 +252,7 @@ def _section(section: Section) -> Iterator[str]:
     if section.tables:
         yield '<div class="tables">'
         for table in section.tables:
-            yield from _table(table)
+            yield "\n".join(['<div class="panel">', *_table(table), "</div>"])
         yield "</div>"
     for note in section.notes:
         yield from _note(note)
@@ -111,33 +261,6 @@ def _section(section: Section) -> Iterator[str]:
     for sentences in section.sentences:
         yield from _sentences(sentences)
     yield "</section>"
-
-
-def _table(table: Table) -> Iterator[str]:
-    # the first column needs no class: the style of all tables has it on the left
-    classes = ["text" * (place in table.texts) for place in range(len(table.head))]
-    heads = (
-        f"<th{_class(c)}>{escape(label)}</th>" for c, label in zip(classes, table.head, strict=True)
-    )
-    yield f'<div class="panel">\n<h3>{escape(table.title)}</h3>\n<div class="scroll"><table>'
-    yield f"<tr>{''.join(heads)}</tr>"
-    for row in table.rows:
-        yield f"<tr>{''.join(map(_cell, row, classes))}</tr>"
-    yield "</table></div>"
-    if table.note:
-        yield f'<p class="note">{escape(table.note)}</p>'
-    if table.remark:
-        yield f"<p>{escape(table.remark)}</p>"
-    yield "</div>"
-
-
-def _cell(cell: Cell | Text | str, kind: str) -> str:
-    if not isinstance(cell, Cell):
-        return f"<td{_class(kind)}>{escape(plain_text(cell))}</td>"
-    text = escape(cell.text)
-    if cell.anchor:
-        text = f'<a href="#{escape(cell.anchor, quote=True)}">{text}</a>'
-    return f"<td{_class('best' if cell.is_best else kind)}>{text}</td>"
 
 
 def _class(name: str) -> str:
@@ -168,8 +291,11 @@ def _sentences(group: Sentences) -> Iterator[str]:
         yield f"<p>{escape(group.text)}</p>"
     for sentence in group.sentences:
         yield f"<h4>{escape(sentence.heading)}</h4>\n<dl>"
-        for name, text in sentence.texts:
-            # a translation may run from right to left under a name that does not
-            yield f'<dt>{escape(name)}</dt><dd dir="auto">{escape(text)}</dd>'
+        yield from (_sentence(name, text) for name, text in sentence.texts)
         yield "</dl>"
     yield "</div>"
+
+
+def _sentence(name: str, text: str) -> str:
+    # a translation may run from right to left under a name that does not
+    return f'<dt>{escape(name)}</dt><dd dir="auto">{escape(text)}</dd>'

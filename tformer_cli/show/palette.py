@@ -73,6 +73,12 @@ def signed_hex_color(value: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*signed_color(value))
 
 
+def ink_on(red: int, green: int, blue: int) -> str:
+    """Returns black or white, whichever is legible on a ground (0 to 255)."""
+    # luma (ITU-R BT.601), for the eye sees green as brighter than blue
+    return "#0c0f16" if 0.3 * red + 0.59 * green + 0.11 * blue > 140 else "#ffffff"
+
+
 def style_of_line(number: int) -> tuple[int, str]:
     return number % len(LIGHT_LINES), DASHES[number // len(LIGHT_LINES) % len(DASHES)]
 

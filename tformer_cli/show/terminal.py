@@ -31,7 +31,7 @@ from tformer_cli.show.document import (
     plain_text,
     text,
 )
-from tformer_cli.show.palette import color, signed_color
+from tformer_cli.show.palette import color, ink_on, signed_color
 from tformer_cli.wording import SPACE_LABEL, count_of, visible
 
 # A terminal that turns a text round leaves the neighbors of an isolate, and so the columns, where
@@ -69,6 +69,12 @@ ASCII_SIGNS = str.maketrans(
         "μ": "mu",
         "σ": "sigma",
         "²": "^2",
+        "³": "^3",
+        "₁": "_1",
+        "₂": "_2",
+        "⊙": "*",
+        "Φ": "Phi",
+        "π": "pi",
         "ε": "eps",
         "γ": "gamma",
         "β": "beta",
@@ -325,8 +331,8 @@ def _render_block(
     elif isinstance(block, Facts):
         yield _facts(block, room)
     elif isinstance(block, SideBySide):
-        tables = [Group(*_table(table, room)) for table in block.tables]
-        yield Columns(tables, padding=(1, 4, 0, 0))
+        parts = [Group(*_render_block(console, part, room)) for part in block.blocks]
+        yield Columns(parts, padding=(1, 4, 0, 0))
     elif isinstance(block, Table):
         yield from _table(block, room)
     elif isinstance(block, Field):
@@ -473,7 +479,7 @@ def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
     for key in keys[:n_shown]:
         label = cut(key, width - 1, is_ascii=room.is_ascii)
         header.append(left_aligned(label, width - 1) + " ", "dim")
-    lines = [header]
+    lines = [*([Line(block.title, "bold")] if block.title else []), header]
     for label, row in zip(rows, block.values, strict=False):
         label = cut(label, label_width, is_ascii=room.is_ascii)
         line = Line(right_aligned(label, label_width) + "  ")
@@ -531,6 +537,4 @@ def _field_lines(block: Field, room: Room) -> Iterator[Line]:
 
 def on_ground(red: int, green: int, blue: int) -> str:
     """Style of a background color (0 to 255) under black or white text, whichever is legible."""
-    # luma (ITU-R BT.601), for the eye sees green as brighter than blue
-    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
-    return f"{'#0c0f16' if is_bright else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"
+    return f"{ink_on(red, green, blue)} on #{red:02x}{green:02x}{blue:02x}"

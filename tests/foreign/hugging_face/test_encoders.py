@@ -57,7 +57,7 @@ def test_other_encoders_are_refused_by_name(classifier, tmp_path):
     import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     directory = load_model_directory(tmp_path / "ours", tasks=EXPORTED)
     tagger = replace(directory, config=replace(directory.config, head="tags", n_labels=2))
-    with pytest.raises(UsageError, match="RoBERTa of Hugging Face has no taggers that read words"):
+    with pytest.raises(UsageError, match="RoBERTa of Hugging Face has no taggers that read texts"):
         family_of(tagger)
     with pytest.raises(UsageError, match="of Hugging Face"):
         export_hugging_face(classifier, tmp_path / "b")

@@ -11,8 +11,10 @@ import torch
 
 from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.foreign.hugging_face.generation import SAMPLED
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.search.config import NEED_SAMPLING
 from tformer_cli.search.scoring import score_pairs
 
 transformers = pytest.importorskip("transformers")
@@ -151,3 +153,10 @@ def test_greedy_ids_are_those_of_the_library(models, kind):
         ids = output[0, len(prompt) :].tolist()
         ids = ids[: ids.index(end)] if end in ids else ids[:12]
         assert text.hypotheses[0].token_ids == own(converted, ids, prompt)
+
+
+def test_every_setting_of_sampling_is_written_or_chooses_among_texts():
+    library = transformers.GenerationConfig().to_dict().keys()
+    assert set(SAMPLED) <= library
+    # Another option that shapes the distribution needs a key in `written_search`
+    assert set(NEED_SAMPLING) - library == {"candidates"}

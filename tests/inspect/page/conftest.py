@@ -19,6 +19,8 @@ class Visit:
     """The document after its script has run."""
     console: list[str]
     """What the page said on the console."""
+    overflow: int
+    """Pixels that the page is wider than the window."""
 
     @property
     def selftest(self):
@@ -62,6 +64,7 @@ def visit(browser, tmp_path):
             page.evaluate(
                 "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
             )
-            return Visit(page.content(), console)
+            overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            return Visit(page.content(), console, overflow)
 
     return visit_page

@@ -16,6 +16,7 @@ from tests.chromium import CONTRAST, violations
 from tests.inspect.cases import pixels_of
 from tests.models import LINES
 from tests.plugins.instruments.views.test_image import directory
+from tests.sample_package.tformer_sample.entropy import EntropyView
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import HeadId
@@ -32,9 +33,8 @@ from tformer_cli.plugins.instruments.jobs.diff import inspect_diff
 from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.plugins.instruments.views.decision import VIEW as DECISION_VIEW
 from tformer_cli.plugins.instruments.views.decision import DecisionOptions
-from tformer_cli.plugins.instruments.views.diff import DiffOptions
 from tformer_cli.plugins.instruments.views.positions import PositionsOptions
-from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
+from tformer_cli.plugins.instruments.walkthrough.worksheet import make_quiz
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import TokenizerSide
@@ -386,12 +386,47 @@ def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
 def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
     page = alone(VIEWS["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit)
     assert page["seen"] == ["panel-positions"]
+
+
+def test_pages_of_blocks_need_no_script_and_fit_a_phone(model, hostile_report, visit):
     diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
-    page = alone(VIEWS["diff"], [diff], DiffOptions(), visit)
-    assert page["seen"] == ["panel-diff"]
     head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
     run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
-    assert alone(VIEWS["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
+    entropy = EntropyView()
+    shown = [entropy.read(None, sentence.heads, None) for sentence in hostile_report.sentences]
+    for view, records in ((VIEWS["diff"], [diff]), (VIEWS["timeline"], [run]), (entropy, shown)):
+        page = visit(render_view(view, records, view.Options()), size=(400, 800))
+        assert (page.console, page.overflow) == ([], 0)
+        assert not re.search("<(script|img|b|iframe|link)[ >]", page.dom)
+        assert page.dom.count("<section>") == len(records)
+
+
+ENTROPY = """
+const seen = ["0", "1"].map(s => {
+  update({ s, tab: "entropy" });
+  return [...elements("#panel-entropy td")].map(cell => cell.textContent);
+});
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(seen))));
+"""
+
+
+def test_a_view_without_a_script_has_a_tab_in_the_report(hostile_report, visit, monkeypatch):
+    entropy = EntropyView()
+    monkeypatch.setitem(VIEWS.shipped, entropy.name, entropy)
+    heads = [sentence.heads for sentence in hostile_report.sentences]
+    views = [{entropy.name: entropy.read(None, record, None)} for record in heads]
+    sentences = [
+        replace(sentence, views={**sentence.views, **view})
+        for sentence, view in zip(hostile_report.sentences, views, strict=True)
+    ]
+    visited = visit(render_report(replace(hostile_report, sentences=sentences)), script=ENTROPY)
+    assert visited.console == []
+    shown = [
+        [cell for head, nats in view[entropy.name].heads.items() for cell in (head, f"{nats:.3f}")]
+        for view in views
+    ]
+    assert visited.selftest == shown
+    assert shown[0] != shown[1]
 
 
 DECISION = """

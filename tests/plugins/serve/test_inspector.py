@@ -13,18 +13,26 @@ import numpy as np
 import pytest
 
 from tests.models import LINES, save_random
+from tests.sample_package.tformer_sample import entropy
+from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.pages import report_data
+from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.instruments.decisions.probing import Probe
 from tformer_cli.plugins.instruments.jobs.ablate import translate_without
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
+from tformer_cli.plugins.instruments.jobs.report import inspect_report
 from tformer_cli.plugins.instruments.views.decision import VIEW
 from tformer_cli.plugins.serve import inspection
 from tformer_cli.plugins.serve.completing import complete_prefix
-from tformer_cli.plugins.serve.inspection import READERS, Inspection
+from tformer_cli.plugins.serve.inspection import PAGE_VIEWS, READERS, Inspection
 from tformer_cli.plugins.serve.inspector import COMMAND, DIED, Inspector
+from tformer_cli.plugins.serve.live import INSPECTED, known_events
 
 TEXT = "Two dogs run in the snow."
 IMAGE = "data:8x8x1;base64," + base64.b64encode(bytes(range(64))).decode()
@@ -129,11 +137,33 @@ def test_each_head_off_and_the_next_words_agree_with_the_log_probability(transla
 )  # fmt: skip
 def test_every_kind_has_its_answer_and_its_heads(zoo, name, text, answer, kinds):
     model = zoo[name]
-    want = ["translation", "off", *READERS]
+    want = ["translation", "off", *READERS, *PAGE_VIEWS]
     events = events_of(model, text=text, want=want)
     assert events[answer]["schema"] == "tformer.live/1"
     assert events["heads"]["kinds"].keys() == kinds
     assert {"next", "lens", "flow", "off"} <= events.keys()
+
+
+@pytest.mark.parametrize("name", set(known_events()) - {*INSPECTED, *PAGE_VIEWS})
+def test_every_view_of_sentences_is_an_event(translator, name):
+    data = events_of(translator, want=[name])[name]["data"]
+    if name == "layers":  # no report has it
+        (record,) = inspect_view(name, translator, [TEXT], device="cpu")
+        assert data == VIEWS[name].json(record)
+    else:
+        options = ReportOptions(mode="live")
+        report = report_data(inspect_report(translator, [TEXT], options=options, device="cpu"))
+        assert data == report["sentences"][0]["views"][name]
+
+
+def test_a_view_of_another_package_is_an_event(translator, zoo, monkeypatch):
+    monkeypatch.setitem(VIEWS._loaded, "entropy", entropy.VIEW)
+    (record,) = inspect_heads(translator, [TEXT], device="cpu")
+    expected = entropy.VIEW.read(None, record, None).heads
+    event = events_of(translator, want=["entropy"])["entropy"]["data"]
+    assert event["entropy"] == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(DataError, match=r"^want: layers shows only translation models$"):
+        events_of(zoo["classifier"], want=["layers"])
 
 
 def test_an_image_is_no_path(zoo):

@@ -469,6 +469,13 @@ def test_the_description_has_every_path_and_field():
         "/translate", "/detect", "/languages", "/translate_file", "/suggest",
         "/frontend/settings", "/health", "/spec",
     }  # fmt: skip
+    answers = {
+        path: operation["responses"]["200"]["schema"]
+        for path, methods in spec["paths"].items()
+        for operation in methods.values()
+    }
+    unknown = [path for path, schema in answers.items() if schema == {"type": "object"}]
+    assert unknown == ["/spec"], "write the shape of the answer in _ANSWERS of spec.py"
     parameters = spec["paths"]["/translate"]["post"]["parameters"]
     names = {parameter["name"]: parameter for parameter in parameters}
     assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}

@@ -130,7 +130,9 @@ def test_who_waits_until_a_model_is_opened_learns_so():
         ({"require": ["a"] * 51}, 400, "require: must be at most 50"),
         ({"ban": 3}, 400, "ban: must be text or a list"),
         ({"priority": "first"}, 400, "priority: must be interactive or bulk"),
-        ({"want": ["everything"]}, 400, "want: everything is not an event"),
+        ({"want": ["everything"]}, 400, "want: everything is not an event; use alignment, heads"),
+        ({"want": ["circuit"]}, 400, "want: circuit is not an event"),  # it reads a corpus
+        ({"want": ["flow", "layers"]}, 200, "needs PyTorch"),
         ({"want": ["heads"]}, 200, "needs PyTorch"),
         ({"heads_off": ["enc.0.1"]}, 501, "needs PyTorch"),
         ({"baem_size": 3}, 400, "baem_size: no such field of /api/translate"),

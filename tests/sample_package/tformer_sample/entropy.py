@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.inspect.view import NoOptions, SentenceView, Subject
-from tformer_cli.show.document import Block, Table
+from tformer_cli.show.document import Block, Table, Texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,6 @@ class EntropyView(SentenceView[Entropies]):
     Examples:
         tformer inspect-entropy runs/quickstart "The animal was tired."
     """
-    formats = ("text", "jsonl")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: NoOptions) -> Entropies:
         heads = {}
@@ -49,6 +48,7 @@ class EntropyView(SentenceView[Entropies]):
         return {"schema": "sample.entropy/1", "entropy": record.heads}
 
     def blocks(self, record: Entropies, options: NoOptions, room: Room) -> Iterator[Block]:
+        yield Texts(record.sentence.texts)
         rows = [(head, f"{nats:.3f}") for head, nats in record.heads.items()]
         yield Table(head=("head", "entropy"), rows=rows)
 

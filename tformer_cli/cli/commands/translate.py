@@ -469,10 +469,10 @@ WITHOUT_EFFECT = frozenset(
 def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
     """Returns the languages of a model as arguments of `ReadSettings`, without opening it."""
     from tformer_cli.artifacts.config_file import read_config
-    from tformer_cli.files.cache import given_name
     from tformer_cli.foreign.known_models import languages_of as languages_named
     from tformer_cli.kinds.opening import resolve_directory
     from tformer_cli.text.language_codes import label_of
+    from tformer_cli.wording import given_name
 
     path = resolve_directory(model, options)
     config = read_config(path)

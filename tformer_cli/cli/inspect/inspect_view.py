@@ -437,7 +437,7 @@ def emit_view(
 
                 content: bytes | str = render_view(view, records, options)
             else:
-                content = view.file(_only(records, chosen), chosen)
+                content = view.file(_only(records, chosen), chosen, options)
             if isinstance(content, str):  # lone surrogates, which no file holds, become "?"
                 content = content.encode("utf-8", "replace")
             stream.write(content)
@@ -452,9 +452,11 @@ def _show(console: "Console", view: View[Any], records: Iterable[Any], options: 
 
 def _only(records: Iterable[Any], chosen: str) -> Any:  # noqa: ANN401 - the view's own
     """Returns the only record, for formats that hold one."""
+    from tformer_cli.inspect.pages import is_blank
+
     remaining = iter(records)
     record = next(remaining, None)
-    if record is None or getattr(record, "maps", record) is None:
+    if record is None or is_blank(record):
         raise UsageError(f"--format {chosen}: every line is blank; give a sentence")
     if next(remaining, None) is not None:
         raise UsageError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tformer_cli.artifacts.config_file import MODELS, task_kind
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import ForeignModel, Weight, model_config
 from tformer_cli.foreign.hugging_face.byte_pieces import read_encoder_vocabulary
@@ -210,8 +211,8 @@ def family_of(directory: ModelDirectory) -> Family:
     family = FAMILIES["megatron-bert" if config.is_pre_norm else kind]
     if config.head not in family.classes:
         raise UsageError(
-            f"{directory.path}: {family.title} of Hugging Face has no taggers that read words "
-            "this way; use it in tformer"
+            f"{directory.path}: {family.title} of Hugging Face has no {MODELS[task_kind(config)]} "
+            "that read texts this way; use it in tformer"
         )
     return family
 

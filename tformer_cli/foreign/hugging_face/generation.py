@@ -27,7 +27,7 @@ from tformer_cli.foreign.keys import (
     rows_of,
 )
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.config import NEED_SAMPLING, DecodingConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.tokenizer import EOS_ID
 
@@ -73,6 +73,8 @@ _ROWS: KeyRows = MappingProxyType(
         **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", SPEED),
     }
 )
+SAMPLED = tuple(name for name in NEED_SAMPLING if name in _ROWS)
+"""Settings of sampling, which the library has under the same names and with the same neutrals."""
 # the same keys in config.json, which count where there is no generation_config.json
 IN_CONFIG: KeyRows = MappingProxyType(dict.fromkeys(_ROWS, USED))
 # the same keys of encoders
@@ -180,13 +182,11 @@ class Generation:
         shared = {key: value for key, value in self.values.items() if key in SAMPLING.rows}
         SAMPLING.read(self.path, shared)
         try:
-            return replace(
-                decoding,
-                sampling=True,
-                temperature=float(self._number("temperature", 1.0)),
-                top_k=int(self._number("top_k", _TOP_K)),
-                top_p=float(self._number("top_p", 1.0)),
-            )
+            defaults = {**asdict(DecodingConfig()), "top_k": _TOP_K}
+            numbers = {
+                name: type(defaults[name])(self._number(name, defaults[name])) for name in SAMPLED
+            }
+            return replace(decoding, sampling=True, **numbers)
         except ValueError as error:
             raise ArtifactError(f"{self.path}: {error}; correct the file") from None
 
@@ -274,7 +274,7 @@ def written_search(
     if decoding.repetition_penalty != 1.0:
         settings["repetition_penalty"] = decoding.repetition_penalty
     if decoding.sampling:
-        settings |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p")}
+        settings |= {name: getattr(decoding, name) for name in SAMPLED}
         settings |= {"do_sample": True, "num_beams": 1}
     return settings
 

@@ -419,7 +419,9 @@ def subject_of(directory: ModelDirectory) -> Subject:
     tokenizer = directory.tokenizer
     labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
     summary = summary_of(directory)
-    return Subject(lambda: inspected_model(directory), summary, labels, directory.path)
+    return Subject(
+        lambda: inspected_model(directory), summary, labels, directory.path, tokenizer=tokenizer
+    )
 
 
 def frequencies_of(directory: ModelDirectory, place: Path | None = None) -> TokenFrequencies | None:

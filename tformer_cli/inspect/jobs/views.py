@@ -1,13 +1,15 @@
 """Reads any view of the table: of sentences or of a model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
+from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import CAPTURED, ModelView, SentenceView
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.kinds.stored_model import Opened
@@ -39,10 +41,17 @@ def read_sentences(
     targets: Iterable[str] | None,
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
+    inspector, read = sentence_reader(view, opened, options)
+    return map(read, inspector.inspect(lines, targets))
+
+
+def sentence_reader(
+    view: SentenceView[Any], opened: Opened, options: object
+) -> tuple[HeadInspector, Callable[[HeadsRecord], Any]]:
+    """Returns what captures the maps of a sentence, and what reads them by a view."""
     subject = replace(subject_of(opened.directory), translator=opened.translator)
     inspector = HeadInspector(opened, **capture_options(options), by_kernels=not view.needs_model)
-    for sentence in inspector.inspect(lines, targets):
-        yield view.read(subject, sentence, options)
+    return inspector, partial(view.read, subject, options=options)
 
 
 def capture_options(options: object) -> dict[str, Any]:

@@ -5,13 +5,14 @@ addTab({
   title: "Logits and lens",
   holds: one => Boolean(viewOf(one, "logits")),
   show(panel, one) {
-    const { positions } = viewOf(one, "logits");
+    const { positions, smoothing } = viewOf(one, "logits");
     const labels = isLabeled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
-      "The chosen label, its probability, the model's uncertainty (entropy), and the most probable labels."), candidateTable(positions))
+      "The chosen label, its logit and probability, the model's uncertainty (entropy), and the most probable labels with both."), candidateTable(positions))
       : card(hasPlaces() ? (givesTags() ? "The label of each word" : "Candidates for the gaps") : "The decoder's candidates", make("p", { class: "says" },
-        `Each row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, its probability, `
-        + `the model's uncertainty (entropy), and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
+        `Each row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, its logit and probability, `
+        + `the model's uncertainty (entropy), and the most probable ${hasPlaces() ? placedName() : "token"}s with probability and, small, logit.`), candidateTable(positions)));
+    if (smoothing) panel.append(card("Why not 1?", make("p", { class: "says" }, `${smoothing}.`)));
     if (positions[0].lens) {
       panel.append(card(`The logit lens: ${labels ? "the label at each layer" : `what each layer would have ${hasPlaces() ? placeVerb() : "written"}`}`, make("p", { class: "says" },
         labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last layer's. Framed: the layer already chooses the final label."
@@ -26,12 +27,12 @@ const predictedName = () => isLabeled() ? "label" : hasPlaces() ? (givesTags() ?
 
 function candidateTable(positions) {
   const nTop = positions[0].top.length;
-  const names = ["read", predictedName(), "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
+  const names = ["read", predictedName(), "logit", "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
   const lines = positions.map((position, i) => positionRow(i, bidi(position.read),
-    make("td", { class: "text" }, bidi(position.piece)), make("td", {}, decimal(position.probability)),
+    make("td", { class: "text" }, bidi(position.piece)), make("td", {}, decimal(position.logit, 2)), make("td", {}, decimal(position.probability)),
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * position.probability).toFixed(1)}px` })),
     make("td", {}, String(position.rank)), make("td", {}, decimal(position.entropy, 2)),
-    ...position.top.map(one => candidate(one, one.id === position.id))));
+    ...position.top.map(one => candidate(one, one.id === position.id, one.logit))));
   return wideTable(names, lines, isLabeled() ? "The most probable labels" : `Candidates ${hasPlaces() ? `for each ${placeName()}` : "at each decoder position"}`);
 }
 
@@ -58,7 +59,7 @@ function positionRow(i, name, ...cells) {
   return line;
 }
 
-function candidate({ piece, probability: p }, isBest) {
+function candidate({ piece, probability: p }, isBest, logit = null) {
   return make("td", { class: isBest ? "text best" : "text", style: `background:color-mix(in srgb, var(--cross) ${(45 * p).toFixed(0)}%, transparent)` },
-    bidi(piece), ` ${decimal(p, 2)}`);
+    bidi(piece), ` ${decimal(p, 2)}`, ...(logit === null ? [] : [" ", make("small", {}, decimal(logit, 1))]));
 }

@@ -5,8 +5,9 @@ addTab({
   title: "Positions",
   holds: one => Boolean(viewOf(one, "positions")),
   show(panel, one) {
-    const { kind, tables, facts, biases = [], scores = [] } = viewOf(one, "positions");
-    tables.forEach((table, n) => panel.append(...positionCards(table, kind, facts[n])));
+    const { kind, tables, facts, biases = [], scores = [], curves = [], sum } = viewOf(one, "positions");
+    tables.forEach((table, n) => panel.append(...positionCards(table, kind, facts[n]), dimensionCard(table, curves.filter(({ stack }) => stack === table.stack))));
+    if (sum) sum.dimensions.forEach((_, n) => panel.append(sumCard(sum, n)));
     biases.forEach(given => panel.append(biasCard(given, kind)));
     scores.forEach(given => panel.append(biasCard(given, kind)));
     if (!tables.length && !biases.length) panel.append(card("Positions", make("p", { class: "says" }, "This model has no position vectors.")));
@@ -38,6 +39,41 @@ function positionCards(table, kind, named) {
     card("Similarity of positions", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
       make("div", { class: "row" }, square, curveOf([table.by_offset.map(one => one.mean)], table.by_offset.map((_, k) => k), "offset k")), offsetTable(table.by_offset)),
   ];
+}
+
+const DIMENSIONS = [4, 5, 6, 7]; // shown at first
+
+/** Curves of chosen dimensions of the vectors by position. */
+function dimensionCard(table, curves) {
+  const width = table.table[0].length, places = table.table.map((_, p) => p), titles = new Map(curves.map(({ dimension, title }) => [dimension, title]));
+  const first = curves.length ? [...titles.keys()] : DIMENSIONS.filter(dimension => dimension < width);
+  const field = make("input", { value: first.join(", "), size: "24" }), drawn = make("div", {});
+  const show = () => {
+    const chosen = [...new Set(field.value.split(/[\s,]+/).filter(Boolean).map(Number))].filter(dimension => Number.isInteger(dimension) && dimension >= 0 && dimension < width);
+    const names = chosen.map(dimension => titles.get(dimension) ?? `dimension ${dimension}`);
+    drawn.replaceChildren(...(chosen.length ? [make("div", { class: "row" }, curveOf(chosen.map(dimension => table.table.map(row => row[dimension])), places, "position p", names), keyOf(names))]
+      : [make("p", { class: "says" }, `Type numbers from 0 to ${width - 1}.`)]));
+  };
+  field.addEventListener("change", show);
+  show();
+  return card("Curves of dimensions", make("p", { class: "says" }, make("label", {}, `Dimensions (0 to ${width - 1}): `, field)), drawn);
+}
+
+/** What a text gets in one dimension: embedding, position and their sum. */
+function sumCard(sum, place) {
+  const names = ["embedding", "position", "sum"], lists = names.map(name => sum[name].map(row => row[place]));
+  const rows = sum.pieces.map((piece, p) => [String(p), bidi(piece), ...lists.map(list => decimal(list[p]))]);
+  return card(`Dimension ${sum.dimensions[place]}: embedding + position = sum`, make("p", { class: "says" }, bidi(sum.text)),
+    make("div", { class: "row" }, curveOf(lists, sum.pieces.map((_, p) => p), "position p", names), keyOf(names), plainTable(["p", "token", ...names], rows, "Embedding, position and sum")));
+}
+
+/** The names of curves, each after a piece of its line. */
+function keyOf(names) {
+  return make("p", { class: "says" }, ...names.flatMap((name, n) => {
+    const { color, dash } = styleOf({ head: n }, "layer"), line = draw("svg", { width: 28, height: 9, "aria-hidden": "true" });
+    line.append(draw("path", { d: "M0 5h24", stroke: color, "stroke-width": 2, ...(dash ? { "stroke-dasharray": dash } : {}) }));
+    return [line, name, make("br")];
+  }));
 }
 
 /** The biases of each head's scores by offset, or a layer's mean scores. */
@@ -73,11 +109,11 @@ function twoSided(value) {
 }
 
 /** A curve for each of some lists of numbers, over the offsets that they are of. */
-function curveOf(lists, offsets, name) {
+function curveOf(lists, offsets, name, names = lists.map((_, head) => `head ${head}`)) {
   const values = lists.flat(), width = 460, height = 300, left = 58, bottom = 34, low = Math.min(0, ...values), high = Math.max(0, ...values);
   const xOf = k => left + k / Math.max(1, offsets.length - 1) * (width - left - 14);
   const yOf = value => 12 + (high - value) / Math.max(1e-30, high - low) * (height - bottom - 24);
-  const svg = newFigure(width, height, `${lists.length > 1 ? `Curves of ${lists.length} heads` : "Mean similarity"} by offset`), soft = styleColor("--soft"), line = styleColor("--line");
+  const svg = newFigure(width, height, lists.length > 1 ? `Curves by ${name}: ${names.join(", ")}` : `Curve by ${name}`), soft = styleColor("--soft"), line = styleColor("--line");
   for (const value of new Set([low, 0, high / 2, high])) {
     svg.append(draw("line", { x1: left, x2: width - 14, y1: yOf(value), y2: yOf(value), stroke: line }),
       draw("text", { x: left - 8, y: yOf(value), "font-size": 11, "text-anchor": "end", "dominant-baseline": "central", fill: soft }, Number(value.toPrecision(3)).toString()));
@@ -89,8 +125,8 @@ function curveOf(lists, offsets, name) {
   lists.forEach((list, n) => {
     const { color, dash } = styleOf({ head: n }, "layer");
     const drawn = draw("polyline", { points: list.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none",
-      stroke: lists.length > 1 ? color : styleColor("--accent"), "stroke-width": 2, ...(lists.length > 1 && dash ? { "stroke-dasharray": dash } : {}) });
-    if (lists.length > 1) drawn.append(draw("title", {}, `head ${n}`));
+      stroke: color, "stroke-width": 2, ...(lists.length > 1 && dash ? { "stroke-dasharray": dash } : {}) });
+    if (lists.length > 1) drawn.append(draw("title", {}, names[n]));
     svg.append(drawn);
   });
   svg.style.maxWidth = "100%";

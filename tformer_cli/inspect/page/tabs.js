@@ -88,21 +88,6 @@ function plainTable(names, rows, caption) {
 }
 
 /**
- * Inserts a figure from its SVG text; anything else is left out.
- *
- * @param {string} text
- * @param {string} label
- */
-function drawnFigure(text, label) {
-  const svg = document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
-  if (svg.namespaceURI !== SVG || svg.localName !== "svg") return make("p", {}, "There is no figure.");
-  svg.setAttribute("aria-label", label);
-  svg.style.maxWidth = "100%";
-  svg.style.height = "auto";
-  return make("div", { class: "scroll" }, svg);
-}
-
-/**
  * A card of a tab with a heading.
  *
  * @param {string} title

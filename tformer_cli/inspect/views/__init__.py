@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tformer_cli.inspect.view import View
+from tformer_cli.errors import UsageError
+from tformer_cli.inspect.view import ModelView, SentenceView, View
 from tformer_cli.sockets import Socket
 
 REPORT = "tformer_cli.plugins.instruments.jobs.report:inspect_report"
@@ -19,3 +20,12 @@ _FOLDERS = {
 VIEWS: Socket[View[Any]] = Socket(
     "views", View, {name: f"{_FOLDERS[name]}.{name}:VIEW" for name in sorted(_FOLDERS)}
 )
+
+
+def find_view(name: str) -> SentenceView[Any] | ModelView[Any]:
+    """Finds a view of sentences or of a model; raises a UsageError that lists them."""
+    view = VIEWS.get(name)
+    if isinstance(view, SentenceView | ModelView):
+        return view
+    known = ", ".join(n for n, v in VIEWS.items() if isinstance(v, SentenceView | ModelView))
+    raise UsageError(f'view: "{name}" is no view of sentences or of a model; use {known}')

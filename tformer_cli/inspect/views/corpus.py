@@ -217,7 +217,7 @@ class AlignmentView(View[AlignmentScores]):
             style="dim",
         )
 
-    def file(self, record: AlignmentScores, output_format: str) -> str:
+    def file(self, record: AlignmentScores, output_format: str, options: Any = None) -> str:
         cells = (["" if v is None else str(v) for v in row.values()] for row in score_data(record))
         return "".join("\t".join(row) + "\n" for row in (KEYS, *cells))
 

@@ -215,16 +215,16 @@ class HeadsView(SentenceView["HeadsRecord"]):
 
         return render_html(records)
 
-    def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
+    def file(self, record: HeadsRecord, output_format: str, options: Any = None) -> bytes | str:
         if record.maps is not None and not record.heads:
             raise UsageError(
                 f"--heads: no head meets the conditions; select others for --format {output_format}"
             )
         if output_format in ("npz", "safetensors"):
             return (render_npz if output_format == "npz" else render_safetensors)(record)
-        return super().file(record, output_format)
+        return super().file(record, output_format, options)
 
-    def figure(self, record: HeadsRecord) -> str:
+    def figure(self, record: HeadsRecord, options: Any = None) -> str:
         return render_svg(record)
 
 

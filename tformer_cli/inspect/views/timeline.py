@@ -19,7 +19,6 @@ from tformer_cli.files.regular_file import read_run_log
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import ROLES, SIGNS, Role, sign_of
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import NoOptions, View
 from tformer_cli.show.document import BLANK, Block, Room, Text, text
 from tformer_cli.show.palette import OKABE_ITO
@@ -77,13 +76,6 @@ class TimelineView(View["HeadTimeline"]):
     title = "Heads over the training"
     formats = ("text", "jsonl", "svg", "png", "html")
 
-    def json(self, record: HeadTimeline) -> dict[str, Any]:
-        return {
-            **to_json(record, "run steps n_sentences rare_reason"),
-            "courses": [record.describe(course) for course in record.courses],
-            "figure": self.figure(record),
-        }
-
     def lines(self, record: HeadTimeline, options: NoOptions) -> Iterator[dict[str, Any]]:
         return (record.describe(course) for course in record.courses)
 
@@ -111,7 +103,7 @@ class TimelineView(View["HeadTimeline"]):
         yield BLANK
         yield from _appearances(record, room)
 
-    def figure(self, record: HeadTimeline) -> str:
+    def figure(self, record: HeadTimeline, options: Any = None) -> str:
         return render_timeline_svg(record)
 
 

@@ -418,13 +418,27 @@ def render_text(
     panel: Panel, x: Scale, width: int, height: int, *, is_ascii: bool = False
 ) -> list[TextLine]:
     """Draws a panel, at least 20 columns wide: its name, the curves between their axes."""
-    y = y_scale(panel, n_ticks=3)
+    axes = x, y_scale(panel, n_ticks=3)
+    name: TextLine = [(f"{'':{_LABEL_WIDTH + 2}}{panel.name.label}", None)]
+    return [name, *render_curves(panel.curves, axes, width, height, is_ascii=is_ascii)]
+
+
+def render_curves(
+    curves: Sequence[Curve],
+    axes: tuple[Scale, Scale],
+    width: int,
+    height: int,
+    *,
+    is_ascii: bool = False,
+) -> list[TextLine]:
+    """Draws curves between their axes (x, y), at least 20 columns wide and `height` lines high."""
+    x, y = axes
     n_columns = width - _LABEL_WIDTH - 2
-    cells = _cells(panel.curves, x, y, n_columns, height)
+    cells = _cells(curves, x, y, n_columns, height)
     ticks = zip(y.ticks, y.labels, strict=True)
     labels = {round((1 - y.place(tick)) * (height - 1)): text for tick, text in ticks}
     bar, tee, corner, dash = "|||-" if is_ascii else "│┤└─"
-    lines: list[TextLine] = [[(f"{'':{_LABEL_WIDTH + 2}}{panel.name.label}", None)]]
+    lines: list[TextLine] = []
     for row, drawn in enumerate(cells):
         label = labels.get(row, "")
         axis = f"{label[:_LABEL_WIDTH]:>{_LABEL_WIDTH}} {tee if label else bar}"

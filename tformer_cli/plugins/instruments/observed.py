@@ -17,7 +17,18 @@ from tformer_cli.inspect.capture.forced import forced_pass
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
-from tformer_cli.model.stacks import Stack
+from tformer_cli.model.stacks import Layer, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedFeedForward:
+    """The numbers of a feed-forward layer for one sentence."""
+
+    stream: Tensor  # (Q, D) the residual stream that its output is added to
+    entering: Tensor  # (Q, D) its input: in a pre-norm model the norm of the stream
+    inner: Tensor  # (Q, F) what enters W₂
+    output: Tensor  # (Q, D) its output
+    result: Tensor  # (Q, D) what leaves the layer: the sum, after its norm in a post-norm model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,7 @@ class Observed:
     summed: Tensor  # (Q, D) the stream plus the attention's output
     normed: Tensor | None  # (Q, D) that sum after its norm; None in a pre-norm model
     embedded: Tensor  # (Q, D) the input of the stack: embeddings with their positions
+    feed_forward: ObservedFeedForward  # That of the attention's layer
     states: Tensor  # (S, D) the last hidden states of an encoder without decoder; else `hidden`
     hidden: Tensor
     """(T, D) what is compared with the rows of tokens: the decoder's last hidden states, or those
@@ -62,13 +74,14 @@ class Place(NamedTuple):
     own_norm: Norm  # Before the attention (pre-norm), or after its residual sum (post-norm)
     next_norm: Norm  # The layer norm of the sub-layer after it
     embedding: nn.Module  # The input of its stack
+    layer: Layer  # The layer that it is in
 
 
 def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
     if kind == "enc":
         encoder = model.encoder.layers[layer]
         norms = encoder.self_attention_norm, encoder.feed_forward_norm
-        return Place(encoder.self_attention, *norms, model.encoder_input)
+        return Place(encoder.self_attention, *norms, model.encoder_input, encoder)
     if isinstance(model, EncoderOnly):
         raise TypeError(f"{kind}: a classifier has no decoder")
     decoder = model.decoder.layers[layer]
@@ -77,9 +90,9 @@ def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
         has_source = model.config.n_encoder_layers
         after = decoder.cross_attention_norm if has_source else decoder.feed_forward_norm
         norms = decoder.self_attention_norm, after
-        return Place(decoder.self_attention, *norms, model.decoder_input)
+        return Place(decoder.self_attention, *norms, model.decoder_input, decoder)
     norms = decoder.cross_attention_norm, decoder.feed_forward_norm
-    return Place(decoder.cross_attention, *norms, model.decoder_input)
+    return Place(decoder.cross_attention, *norms, model.decoder_input, decoder)
 
 
 @torch.inference_mode()
@@ -111,6 +124,14 @@ class _Recorder:
         self._own_norm = record_module(hooks, place.own_norm)
         self._next_norm = record_module(hooks, place.next_norm)
         self._embedding = record_module(hooks, place.embedding)
+        feed_forward = place.layer.feed_forward
+        self._layer, self._feed_forward, self._outer, self._feed_forward_norm = (
+            record_module(hooks, module)
+            for module in (
+                *(place.layer, feed_forward, feed_forward.outer),
+                place.layer.feed_forward_norm,
+            )
+        )
         self._taps: list[AttentionTap] = []
         hooks.callback(place.attention.tap(self._taps.append).remove)
 
@@ -133,9 +154,22 @@ class _Recorder:
             summed=first_of((self._next_norm if is_pre_norm else self._own_norm).inputs[0]),
             normed=None if is_pre_norm else first_of(self._own_norm.output),
             embedded=first_of(self._embedding.output),
+            feed_forward=self._collect_feed_forward(n_queries),
             states=states,
             hidden=hidden,
             logits=logits,
+        )
+
+    def _collect_feed_forward(self, n_queries: int) -> ObservedFeedForward:
+        of_layer, entering = self._feed_forward, self._feed_forward.inputs[0]
+        # the products of a few rows are filled up with others
+        inner = self._outer.inputs[0].flatten(0, -2)[:n_queries]
+        return ObservedFeedForward(
+            stream=first_of(self._feed_forward_norm.inputs[0] if self._is_pre_norm else entering),
+            entering=first_of(entering),
+            inner=first_of(inner[None]),
+            output=first_of(of_layer.output),
+            result=first_of(self._layer.output),
         )
 
 

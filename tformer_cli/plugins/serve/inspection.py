@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.artifacts.config_file import MODELS, TASKS
 from tformer_cli.errors import ArtifactError, DataError, TformerError
 from tformer_cli.foreign.import_model import float_twin
 from tformer_cli.heads.gates import heads_off
@@ -112,7 +112,7 @@ class Inspection:
             select_heads(list(off), head_layout(inspected_model(opened.directory))) if off else []
         )
         predicts = TASKS[kind_of(opened.config).name].predicts
-        unread = () if predicts else ("next", "lens", "off")
+        others = [*WHOLE, "translation", "off", *(() if predicts else ("next", "lens"))]
         for name, read in WHOLE.items():
             if name in want:
                 yield {"event": name, **read(opened, request, before_batch)}
@@ -123,12 +123,12 @@ class Inspection:
             if heads or "translation" in want:
                 yield _answer(opened, request)
             inspected = self._capture(model, opened, request)
-            for name, reader in READERS.items():
-                if name in want and name not in unread:
-                    event = reader(inspected, name)
+            for name in dict.fromkeys((*READERS, *PAGE_VIEWS, *want)):
+                if name in want and name not in others:
+                    event = READERS.get(name, _view)(inspected, name)
                     if event is not None:
                         yield {"event": name, **event}
-        if "off" in want and "off" not in unread:
+        if "off" in want and predicts:
             # Outside `heads_off`: the gate of one head replaces those of its whole layer
             effects = _instrument("heads_off_in_turn")(inspected.subject, inspected.record)
             yield {"event": "off", **cast("Event", effects)}
@@ -205,7 +205,7 @@ def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
 
 def _capture_sentence(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     """Captures the sentence of a request, during the search if there is one."""
-    subject = subject_of(opened.directory)
+    subject = replace(subject_of(opened.directory), translator=opened.translator)
     is_searched = _translates(opened) and not request.get("target")
     inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
     constraints = _constraints(opened, request)
@@ -350,16 +350,19 @@ def _tokens(tree: SearchTree) -> list[list[int]]:
     return sequences
 
 
-def _lens(inspected: Inspected, _: str) -> Event | None:
-    return _view(inspected, "logits")
-
-
 def _view(inspected: Inspected, name: str) -> Event | None:
-    """Returns the data of a report view, in the form that its tab reads."""
-    view = cast("SentenceView[Any]", VIEWS[name])
-    if inspected.subject.summary.task not in view.tasks:
-        return None
-    record = view.report(inspected.subject, inspected.record, ReportOptions())
+    """Returns the data of a view in the form that its tab reads, as in a report where it has one.
+
+    The page asks for some views of every text: they are left out where they have nothing to show.
+    """
+    view = cast("SentenceView[Any]", VIEWS[PAGE_VIEWS.get(name, name)])
+    subject, sentence, record = inspected.subject, inspected.record, None
+    if subject.summary.task in view.tasks:
+        record = view.report(subject, sentence, ReportOptions())
+        if record is None and name not in PAGE_VIEWS:
+            record = view.read(subject, sentence, view.Options())
+    elif name not in PAGE_VIEWS:
+        raise DataError(f"want: {name} shows only {', '.join(MODELS[t] for t in view.tasks)}")
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
 
 
@@ -407,11 +410,11 @@ READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "heads": _heads,
     "tree": _tree,
     "next": _next,
-    "lens": _lens,
-    "flow": _view,
-    "image": _view,
 }
 """Functions from a captured sentence to an event, by name, the cheapest first."""
+
+PAGE_VIEWS = {"lens": "logits", "flow": "flow", "image": "image"}
+"""Events that the page wants, and the views that they are; each other view is one by its name."""
 
 
 class Lines:

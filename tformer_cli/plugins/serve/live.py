@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from starlette.requests import Request
@@ -32,9 +32,9 @@ IMAGE = "data:"
 """Prefix of an inline image; any other address would name a file."""
 MOST_IMAGE = 1_000_000
 """Maximum characters of an image's address, which must fit into a body."""
-INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
-"""Values of `want`, the events beyond the translation. The inspector computes them, except for the
-alignment of a text that was just translated."""
+INSPECTED = ("alignment", "heads", "tree", "next", "lens", "off", "report")
+"""Values of `want`, the events beyond the translation, in addition to all views of sentences. The
+inspector computes them, except for the alignment of a text that was just translated."""
 
 
 _LIMITS: Mapping[str, tuple[type, float, float]] = {
@@ -142,8 +142,8 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         site.check_texts(fields.texts(field), field)
     fields.integer("sentence", 0, MOST_SENTENCES)
     wanted = fields.texts("want")
-    if unknown_want := set(wanted) - set(INSPECTED):
-        kinds = ", ".join(INSPECTED)
+    if unknown_want := set(wanted) - set(known_events()):
+        kinds = ", ".join(known_events())
         raise Refused(400, f"want: {min(unknown_want)[:40]} is not an event; use {kinds}")
     events = _Events(
         site,
@@ -324,6 +324,16 @@ async def _inspector_events(
             if event["event"] == "error":
                 raise refusal(DataError(str(event["message"])))
             yield event
+
+
+@cache
+def known_events() -> tuple[str, ...]:
+    """Lists the values of `want`."""
+    from tformer_cli.inspect.view import SentenceView
+    from tformer_cli.inspect.views import VIEWS
+
+    views = (name for name, view in VIEWS.items() if isinstance(view, SentenceView))
+    return tuple(dict.fromkeys((*INSPECTED, *views)))
 
 
 async def decide(site: Site, request: Request) -> Response:

@@ -527,7 +527,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
         (4, "good", ["empty"]),
     ]
     assert "7 examples; 2 raise no doubt" in run("check", *arguments, "--format", "text").stdout
-    assert "<th>examples</th>" in run("check", *arguments, "--format", "html").stdout
+    assert '<th scope="col">examples</th>' in run("check", *arguments, "--format", "html").stdout
     sizes = ["--valid", 1, "--test", 1]
     output_of("split", "r.tsv", "--label-field", "2", "-o", "s", *sizes)
     sets = [read(tmp_path / f"s/{name}.tsv") for name in ("train", "valid", "test")]

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from tests.commands import run
+from tests.oracles.unpacked import page_data
 from tests.screens import draw_text
 from tformer_cli.errors import TformerError
+from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.plugins.instruments.views.step import StepView
-from tformer_cli.plugins.instruments.walkthrough.step import make_quiz
+from tformer_cli.plugins.instruments.walkthrough.step import example_row
+from tformer_cli.plugins.instruments.walkthrough.worksheet import make_quiz
 
 LINE = "A man sleeps."
 
@@ -41,8 +44,8 @@ def test_the_terminal_view_fits_the_width_and_reports_its_check(record, width):
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
     assert "\x1b[" in show_step(record, width, color="truecolor")
-    assert "✓ 16 comparisons with the model's own numbers" in text
-    for number in range(11):
+    assert "✓ 20 comparisons with the model's own numbers" in text
+    for number in range(12):
         assert f"\n{number:>2}  " in text
 
 
@@ -89,6 +92,32 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
     run(*arguments, "-o", sheet, "--answers", key)
     assert sheet.read_bytes() == first
     assert "quiz" in json.loads(run(*arguments).stdout)
+
+
+def test_a_handout_has_different_worksheets_and_one_key(model, tmp_path):
+    sheet, key = tmp_path / "sheets.html", tmp_path / "key.tsv"
+    arguments = ("inspect-step", model, LINE, "--quiz", "--handout", "3")
+    assert run(*arguments, "-o", sheet, "--answers", key).exit_code == 0
+    headings = [line for line in key.read_text().splitlines() if line.startswith("#")]
+    assert [line.partition(":")[0] for line in headings] == [
+        *("# worksheet 1", "# worksheet 2", "# worksheet 3")
+    ]
+    assert len({line.partition(": ")[2] for line in headings}) == 3
+    assert len(page_data(sheet.read_text())["sentences"]) == 3
+    # of one token and head, sheets differ by their blanks
+    fixed = run(*arguments, "--token", "0", "--head", "cross.0.1", "--format", "text").stdout
+    keys = fixed.partition("# worksheet 1")[2].split("# worksheet")
+    assert len(set(keys)) == len(keys) == 3
+    assert fixed.count("Name: ___") == 3
+    refused = run("inspect-step", model, LINE, "--handout", "2")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--handout: only for worksheets; add --quiz" in refused.stderr
+
+
+def test_without_a_token_it_is_a_good_example(model):
+    data = json.loads(run("inspect-step", model, LINE, "--head", "enc.1.0").stdout)
+    (record,) = inspect_heads(model, [LINE], device="cpu")
+    assert data["row"] == example_row(record, HeadId("enc", 1, 0))
 
 
 def test_a_difference_above_the_tolerance_fails(model):

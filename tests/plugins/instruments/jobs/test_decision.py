@@ -1,6 +1,7 @@
 """Decisions of every kind of model, found by words and by pairs of sentences."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from tests.models import save_random
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.plugins.instruments.decisions.decision import match_positions
 from tformer_cli.plugins.instruments.jobs.decision import inspect_decision
-from tformer_cli.plugins.instruments.views.decision import DRAWN, VIEW, DecisionOptions
+from tformer_cli.plugins.instruments.views.decision import BAR, DRAWN, VIEW, DecisionOptions
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAIR = ("The old house.", "A dog.")
@@ -69,6 +70,8 @@ def test_translations_part_at_the_first_difference(zoo):
                  and m.rows[-1] == "out of dec")  # fmt: skip
     assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
     assert any("for lack of a counterpart" in note for note in record.notes)
+    names = [effects.name for effects in record.maps]
+    assert len({*names}) == len(names)
     # What is marked on a page and drawn: the piece that is decided on, in either sentence
     sentences = VIEW.json(record)["sentences"]
     written = [sentence["pieces"][sentence["at"]] for sentence in sentences]
@@ -93,6 +96,8 @@ def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
     assert record.d[0] > 0 > record.d[1]
     directions = {effects.direction for effects in record.maps}
     assert directions == {"patch", "back"}
+    names = [effects.name for effects in record.maps]
+    assert len({*names}) == len(names)
     for head in record.heads:
         assert {"patch", "back", "direct", "estimate"} < head.effects.keys()
 
@@ -100,7 +105,7 @@ def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
 def test_a_picture_has_both_sentences_a_bar_for_each_head_and_the_positions(zoo):
     record = inspect_decision(zoo["translate"], PAIR)
     root = ET.fromstring(VIEW.file(record, "svg"))  # noqa: S314 - it was written just before
-    texts = [element.text for element in root.iter(f"{SVG}text")]
+    texts = ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
     for sentence in record.sentences:
         assert sentence.source in texts
         assert sentence.target in texts
@@ -108,8 +113,9 @@ def test_a_picture_has_both_sentences_a_bar_for_each_head_and_the_positions(zoo)
     drawn = [part.id for part in record.heads[:DRAWN]]
     assert shown[: len(drawn)] == drawn
     bars = [float(bar.get("width")) for bar in root.iter(f"{SVG}rect") if bar.get("height") == "12"]
-    assert len(bars) == len(drawn)
-    assert bars == sorted(bars, reverse=True)
+    causes = [abs(part.cause) for part in record.heads[:DRAWN]]
+    lengths = [round(BAR * cause / causes[0]) for cause in causes]
+    assert bars == pytest.approx([n * bars[0] / BAR for n in lengths if n], abs=0.002)
     assert "out of dec" in texts
     assert record.sentences[0].source_pieces[0] in texts
     hostile = replace(record, names=("</text>", "\x00<img>"), place="]]>")
@@ -123,7 +129,8 @@ def test_only_what_is_measured_turns_a_decision_in_a_picture(zoo, method, is_mea
     record = inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings)
     turned = replace(record, d=(-1e-9 if record.heads[0].cause > 0 else 1e-9,))
     root = ET.fromstring(VIEW.file(turned, "svg"))  # noqa: S314 - it was written just before
-    marked = [element.text for element in root.iter(f"{SVG}text") if element.text.endswith(" !")]
+    texts = ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
+    marked = [words for words in texts if re.fullmatch(r"[+-][0-9.]+!", words)]
     assert bool(marked) is is_measured
 
 
@@ -151,6 +158,11 @@ def test_words_name_a_place_in_a_translation(zoo):
     record = inspect_decision(path, PAIR[:1], target=written, foil="maison",
                               settings=DecisionOptions(method=("direct",)))  # fmt: skip
     assert record.d[0] > 0
+    assert record.place.startswith('after "')
+    first = free.sentences[0].target.split()[0]
+    begun = inspect_decision(path, PAIR[:1], target=first, foil="maison",
+                             settings=DecisionOptions(method=("direct",)))  # fmt: skip
+    assert begun.place == "at the beginning"
     turned = inspect_decision(path, PAIR[:1], target="maison", foil=written,
                               settings=DecisionOptions(method=("direct",)))  # fmt: skip
     assert turned.ids == record.ids[::-1]

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.oracles.unpacked import page_data
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.pages import render_view
@@ -128,8 +127,7 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
         "cross.0.1: aligner, steps 30 to 30",
     ]
     page = render_view(VIEW, [timeline], NoOptions())
-    data = page_data(page)
-    assert data["views"]["timeline"]["figure"] == svg
+    assert svg in page
     assert "<a&" not in page
     assert page == render_view(VIEW, [timeline], NoOptions())
 

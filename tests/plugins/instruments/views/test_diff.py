@@ -1,3 +1,4 @@
+import re
 import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -6,7 +7,6 @@ import pytest
 import torch
 
 from tests.inspect.conftest import LAYOUT
-from tests.oracles.unpacked import page_data
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.pages import render_view
@@ -23,7 +23,6 @@ from tformer_cli.plugins.instruments.views.diff import (
     VIEW,
     DiffOptions,
     change_data,
-    render_diff_svg,
 )
 from tformer_cli.show.palette import color, signed_color, signed_hex_color
 
@@ -100,14 +99,17 @@ def test_the_most_changed_come_first_in_the_picture(diff):
         "cross.1.1",
     }
     assert diff.most_changed == choose_drawn_changes(diff)[0]
-    svg = render_diff_svg(diff)
-    root = ET.fromstring(svg)  # noqa: S314 - made here
-    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    root = ET.fromstring(VIEW.figure(diff))  # noqa: S314 - made here
+    texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
     assert texts.count("A") == texts.count("B") == MAPS_DRAWN
     assert "</p>" in texts
     page = render_view(VIEW, [diff], DiffOptions())
-    assert page_data(page)["views"]["diff"]["figure"] == svg
-    assert "</p>" not in page.split('id="data">')[1].split("</script>")[0]
+    assert page.count("<h3>A</h3>") == page.count("<h3>B</h3>") == MAPS_DRAWN
+    drawn = diff.most_changed
+    numbers = diff.shown[1].captured.weights(drawn.second).ravel().tolist()
+    shown = re.findall(r'title="(.*?)"', page.split("<h3>B</h3>")[1].split("</table>")[0])
+    assert [float(number) for number in shown] == pytest.approx(numbers, rel=1e-5)
+    assert "<bdi>&lt;/p&gt;</bdi>" in page
     assert page == render_view(VIEW, [diff], DiffOptions())
 
 

@@ -17,7 +17,6 @@ from tformer_cli.plugins.instruments.views.positions import (
     PositionsOptions,
     facts_of,
     read_positions,
-    render_positions_svg,
 )
 from tformer_cli.text.tokenizer import BOS_ID
 
@@ -106,7 +105,7 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
     assert [float(word) for word in line.split()[1:]] == pytest.approx(
         encoder.biases[:, 3].tolist(), abs=6e-4
     )
-    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    ET.fromstring(VIEW.figure(record))  # noqa: S314 - ours
     arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
     assert set(arrays) == {f"{s}.{n}" for s in ("encoder", "decoder") for n in ("bias", "offsets")}
     assert '"biases":' in render_view(VIEW, [record], PositionsOptions())
@@ -141,7 +140,7 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
         ("decoder", 0),
     ]
     assert "scores by offset, decoder, layer 0" in show_record(record)
-    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    ET.fromstring(VIEW.figure(record))  # noqa: S314 - ours
     arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
     assert arrays["decoder.0.score"].shape == (2, 20)
     assert '"scores":' in render_view(VIEW, [record], PositionsOptions())
@@ -182,7 +181,7 @@ def test_a_model_without_positions_says_so():
 )
 def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
     record = read_positions(make_model(kind, width), SUMMARY, 20)
-    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    ET.fromstring(VIEW.figure(record))  # noqa: S314 - ours
     data = VIEW.json(record)
     assert data["schema"] == "tformer.positions/1"
     assert len(data["tables"][0]["by_offset"]) == 20

@@ -18,15 +18,16 @@ from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.similarity import Similarity
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.plugins.instruments.observed import observe
+from tformer_cli.plugins.instruments.observed import observe, place_of
 from tformer_cli.plugins.instruments.views.step import VIEW, StepOptions
-from tformer_cli.plugins.instruments.walkthrough.step import (
-    Subject,
-    answer_key,
-    find_token,
-    make_quiz,
-)
+from tformer_cli.plugins.instruments.walkthrough.step import Subject, find_token
 from tformer_cli.plugins.instruments.walkthrough.walkthrough import explain, walk_through
+from tformer_cli.plugins.instruments.walkthrough.worksheet import (
+    answer_key,
+    has_weight,
+    make_quiz,
+    worksheet_places,
+)
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 """Source and target share no token, and differ in length: a swap of either would show."""
@@ -139,14 +140,14 @@ def check_embedding(formula):
     def check(record, config):
         if record.head.layer == 0:
             assert record.steps[0].formulas[0] == formula
-        assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if config.output_bias else "")
+        assert record.steps[11].formulas[0] == "l = h·Eᵀ" + (" + b" if config.output_bias else "")
 
     return check
 
 
 def plain(record, config):
     checked = {step.number for step in record.steps if step.checks}
-    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
+    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, 11}
     assert (0 in checked) == (config.norm == "pre" or record.head in HEADS[:3:2])
 
 
@@ -190,7 +191,7 @@ def test_every_step_is_what_the_model_computed(norm, changes, has_its_words, hea
         return  # a recurrent unit is in its place
     model = made_model(norm, **changes)
     record = walk_through(model, subject_of(model, head, 2))
-    assert [step.number for step in record.steps] == list(range(11))
+    assert [step.number for step in record.steps] == list(range(12))
     assert record.difference < 1e-5
     has_its_words(record, model.config)
 
@@ -238,7 +239,7 @@ def test_a_model_without_biases_has_formulas_without_them():
         ("attended", {8}),
         ("summed", {9}),
         ("normed", {9}),
-        ("logits", {10}),
+        ("logits", {11}),
     ],
 )
 def test_a_number_that_is_not_the_models_fails_its_step(field, steps):
@@ -259,6 +260,100 @@ def test_other_weights_than_the_models_fail_from_where_they_count():
         model.decoder.layers[1].self_attention.out_projection.weight[0, 3] += 0.5
     record = explain(model, subject, observed)
     assert failing(record) == {8, 9}
+
+
+@pytest.mark.parametrize("field", ["stream", "entering", "inner", "output", "result"])
+@pytest.mark.parametrize("head", HEADS[:3:2], ids=str)
+def test_a_number_of_the_feed_forward_layer_that_is_not_the_models_fails_its_step(field, head):
+    model = made_model("pre")
+    subject, observed = observed_of(model, head)
+    values = getattr(observed.feed_forward, field) + 0.01
+    changed = replace(observed.feed_forward, **{field: values})
+    # after the decoder's own attention comes cross-attention, and x is the model's own
+    expected = {10}
+    assert failing(explain(model, subject, replace(observed, feed_forward=changed))) == expected
+    with torch.no_grad():
+        place_of(model, head.kind, head.layer).layer.feed_forward.inner.bias += 0.5
+    assert failing(explain(model, subject, observed)) == {10}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_feed_forward_layer_is_that_of_torchs_encoder_layer(norm, activation):
+    model = made_model(norm, activation=activation)
+    layer, head = model.encoder.layers[1], HeadId("enc", 1, 2)
+    subject, observed = observed_of(model, head)
+    theirs = torch.nn.TransformerEncoderLayer(
+        *(32, 4, layer.feed_forward.inner.out_features, 0.0, activation),
+        batch_first=True,
+        norm_first=norm == "pre",
+    ).double()
+    pairs = (
+        (theirs.self_attn.in_proj_weight, layer.self_attention.in_projection.weight),
+        (theirs.self_attn.in_proj_bias, layer.self_attention.in_projection.bias),
+        *(
+            (getattr(their_part, name), getattr(part, name))
+            for their_part, part in (
+                (theirs.self_attn.out_proj, layer.self_attention.out_projection),
+                (theirs.linear1, layer.feed_forward.inner),
+                (theirs.linear2, layer.feed_forward.outer),
+                (theirs.norm1, layer.self_attention_norm),
+                (theirs.norm2, layer.feed_forward_norm),
+            )
+            for name in ("weight", "bias")
+        ),
+    )
+    with torch.no_grad():
+        for their_values, values in pairs:
+            their_values.copy_(values)
+        expected = theirs(observed.stream[None])[0, 2]
+    shown = explain(model, subject, observed).table("feed_forward")
+    assert shown.rows[-1] == ("LN(r)" if norm == "post" else "r")
+    torch.testing.assert_close(shown.values[-1], expected, atol=1e-9, rtol=0)
+
+
+def test_a_gated_feed_forward_layer_with_root_mean_square_norms():
+    changes = {"norm_kind": "rms", "gated": True, "activation": "swish", "bias": False}
+    model, head = made_model("pre", even=False, **changes), HeadId("cross", 1, 3)
+    layer = model.decoder.layers[1]
+    record = walk_through(model, subject_of(model, head, 2))
+    step, table = record.steps[10], record.table("feed_forward")
+    assert step.formulas[1:3] == (
+        "FFN(x) = (swish(x·W) ⊙ (x·W₁))·W₂",
+        "swish(u) = u·σ(u) = u / (1 + e^(−u))",
+    )
+    norm = torch.nn.RMSNorm(32, eps=layer.feed_forward_norm.eps).double()
+    with torch.no_grad():
+        norm.weight.copy_(layer.feed_forward_norm.weight)
+        normed = norm(table.values[0])
+        gate, inner, outer = (
+            getattr(layer.feed_forward, name).weight.double() for name in ("gate", "inner", "outer")
+        )
+        product = torch.nn.SiLU()(gate @ normed) * (inner @ normed)
+    assert table.rows == ("x", "x/√(mean(x²)+ε)", "γ", "RMS(x)", "FFN(RMS(x))", "r")
+    torch.testing.assert_close(table.values[3], normed)
+    torch.testing.assert_close(record.table("inner").values[-1], product)
+    torch.testing.assert_close(table.values[-1], table.values[0] + outer @ product)
+
+
+def test_the_norms_numbers_are_those_of_the_chosen_token(model):
+    record = walk_through(model, subject_of(model, HEADS[1], 2))
+    is_pre = model.config.is_pre_norm
+    step, name = (record.steps[0], "input") if is_pre else (record.steps[9], "residual")
+    before = record.table(name).values[0 if is_pre else 2]
+    mean, variance = before.mean().item(), before.var(correction=0).item()
+    assert f"Here μ = {mean:.4f}, the variance σ² = {variance:.4f} and √" in step.says
+    of = "x" if is_pre else "r"
+    assert record.table(name).rows[-4:] == (f"({of} − μ)/√(σ²+ε)", "γ", "β", f"LN({of})")
+
+
+def test_keys_after_a_query_of_the_decoder_are_named_as_masked(model):
+    record = walk_through(model, subject_of(model, HEADS[3], 1))
+    says = "The query may not see the 2 keys after it, t24, t21, which are masked: −∞ before"
+    assert says in record.steps[3].says
+    table = record.table("scaled").values[:, -1], record.table("weights").values[:, -1]
+    assert (table[0].isinf().tolist(), table[1].eq(0).tolist()) == ([False, False, True, True],) * 2
+    assert "here it sees all" in walk_through(model, subject_of(model, HEADS[4], 1)).steps[3].says
 
 
 def test_a_query_without_weights_attends_evenly_to_what_it_sees():
@@ -347,7 +442,7 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
     record = walk_through(model, replace(subject_of(model, HEADS[1], 2), key=0))
     quiz = make_quiz(record, 7)
     assert quiz == make_quiz(record, 7) != make_quiz(record, 8)
-    assert {blank.step for blank in quiz.blanks} >= {3, 4, 5, 6, 9}
+    assert {blank.step for blank in quiz.blanks} >= {3, 4, 6, 9, 10}
     sheet = replace(record, quiz=quiz, with_answers=False)
     values = [
         v for s in VIEW.line(sheet)["steps"] for t in s["tables"] for r in t["values"] for v in r
@@ -361,7 +456,7 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
     assert not any("value" in blank for blank in walk["quiz"])
     (answered,) = on_page(replace(record, quiz=quiz))
     assert [blank["value"] for blank in answered["quiz"]] == pytest.approx(
-        [blank.value for blank in quiz.blanks], rel=1e-5
+        [blank.answer for blank in quiz.blanks]
     )
     masked = walk_through(model, subject_of(model, HEADS[3], 2))
     (walk,) = on_page(replace(masked, quiz=make_quiz(masked, 7)))
@@ -374,6 +469,108 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
         if value is None and f"{i},{j}" not in t["blanks"]
     ]
     assert len(hidden) == 2  # one masked key, in two tables, and never a blank
+
+
+def printed_tables(record):
+    """The tables of a worksheet as a page prints them: numbers of three digits, blanks and all."""
+    (walk,) = on_page(record)
+    return {
+        table["name"]: (
+            [[None if v is None else float(f"{v:.3f}") for v in row] for row in table["values"]],
+            {tuple(map(int, at.split(","))): n for at, n in table["blanks"].items()},
+        )
+        for step in walk["steps"]
+        for table in step["tables"]
+    }
+
+
+def fill_in(tables, name, answers):
+    """A table with the answers in its blanks, but for those of the table itself."""
+    values, blanks = tables[name]
+    rows = [list(row) for row in values]
+    for (i, j), number in blanks.items():
+        rows[i][j] = answers[number]
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pupil_who_computes_with_the_printed_digits_gets_the_answers(model, seed):
+    sentence = replace(subject_of(model, HEADS[4], 1).sentence, heads=tuple(HEADS))
+    record = walk_through(model, subject_of(model, *worksheet_places(sentence, None, "")[seed % 8]))
+    sheet = replace(record, quiz=make_quiz(record, seed))
+    tables, answers = printed_tables(sheet), {b.number: b.answer for b in sheet.hidden.blanks}
+    solved = {
+        name: fill_in(tables, name, answers)
+        for name in ("scores", "v", "weights", "weighted", "z", "residual")
+    }
+    computed = {}
+    for (i, j), number in tables["scaled"][1].items():
+        if j == 1:
+            computed[number] = solved["scores"][i][0] / round(8**0.5, 4)
+    total = round(record.table("weights").values[:, 1].sum().item(), 3)  # told by its sentence
+    for (i, j), number in tables["weights"][1].items():
+        if j == 2:
+            computed[number] = solved["weights"][i][1] / total
+    for (i, j), number in tables["weighted"][1].items():
+        computed[number] = solved["weights"][i][2] * solved["v"][i][j]
+    for (_, j), number in tables["z"][1].items():
+        computed[number] = sum(row[j] for row in solved["weighted"])
+    for (i, j), number in tables["residual"][1].items():
+        rows = solved["residual"]
+        if i == 2:
+            computed[number] = rows[0][j] + rows[1][j]
+        elif i == 6:
+            computed[number] = rows[3][j] * rows[4][j] + rows[5][j]
+    for (i, j), number in tables["feed_forward"][1].items():
+        rows = fill_in(tables, "feed_forward", answers)
+        at = record.table("feed_forward").rows.index("r")
+        if i == at:
+            computed[number] = rows[0][j] + rows[at - 1][j]
+    told = float(re.search(r"Σ e is (\d+\.\d{4})", record.steps[11].says)[1])
+    for (i, _), number in tables["words"][1].items():
+        computed[number] = tables["words"][0][i][1] / told
+    assert set(computed) == set(answers)
+    for number, value in computed.items():
+        assert float(f"{value:.3f}") == pytest.approx(answers[number], abs=1e-9)
+    assert any(blank.step == 4 for blank in sheet.hidden.blanks)
+    assert all(
+        abs(b.value) >= 0.05 and f"{b.value:.3f}" == f"{b.answer:.3f}"
+        for b in sheet.hidden.blanks
+        if b.step != 4
+    )
+
+
+def test_a_worksheet_has_at_most_eight_columns_a_table_and_what_to_do(model):
+    record = walk_through(model, subject_of(model, HEADS[4], 1))
+    (walk,) = on_page(replace(record, quiz=make_quiz(record, 3)))
+    widths = {len(row) for s in walk["steps"] for t in s["tables"] for row in t["values"]}
+    assert max(widths) == 8
+    assert {t["width"] for s in walk["steps"] for t in s["tables"]} > {32}
+    assert walk["instruction"].startswith(f"Fill in the {len(walk['quiz'])} numbered blanks.")
+    assert not walk["is_whole"]
+
+
+def test_a_row_with_one_weight_has_none_to_ask_for(model):
+    record = walk_through(model, replace(subject_of(model, HEADS[1], 2)))
+    weights = record.table("weights").values[:, 2].sort().values
+    assert has_weight(replace(record, quiz=make_quiz(record, 1))) == (weights[-2] >= 0.005)
+
+
+def test_a_worksheet_is_about_a_row_with_several_weights(model):
+    sentence = replace(subject_of(model, HEADS[4], 1).sentence, heads=tuple(HEADS))
+    (head, row), *others = worksheet_places(sentence, None, "")
+    n_large = {
+        (each, r): min(4, sum(sentence.captured.weights(each)[r] >= 0.05))
+        for each, r in [(head, row), *others]
+    }
+    assert n_large[head, row] == max(n_large.values()) > min(n_large.values())
+    assert (head, row) not in others
+    assert len(set(others)) == len(others)
+    assert {each for each, _ in worksheet_places(sentence, HEADS[0], "")} == {HEADS[0]}
+    named = worksheet_places(sentence, None, "t24")
+    assert {(each.kind, row) for each, row in named} == {("cross", 1), ("dec", 1)}
+    with pytest.raises(UsageError, match="matches no token"):
+        worksheet_places(sentence, None, "cat")
 
 
 def page_of(record):

@@ -64,7 +64,18 @@ class WorksheetOptions:
         holds=("text",),
     )
 
+    handout: int = option_field(
+        1,
+        "N different worksheets with one key: other blanks and, unless --token and --head are "
+        "given, other heads and tokens.",
+        panel=WORKSHEET,
+        metavar="N",
+        min=1,
+    )
+
     def check(self, output: str) -> None:
+        if self.handout > 1 and not self.quiz:
+            raise UsageError("--handout: only for worksheets; add --quiz")
         if self.answers is not None and not self.quiz:
             raise UsageError("--answers: only for a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
@@ -92,12 +103,12 @@ def inspect_step(
     """Work through one attention head with the model's numbers.
 
     For one token you see query, keys and values, scores, softmax, the weighted sum, the joined
-    heads, residual and layer norm, and the chosen word. Each step is computed from the previous one
-    and compared with the model's own result.
+    heads, residual and norm, the feed-forward layer, and the chosen word. Each step is computed
+    from the previous one and compared with the model's own result.
 
     Examples:
         tformer inspect-step runs/quickstart "It is old." --token 0 --head cross.0.2
-        tformer inspect-step runs/quickstart "It is old." --token it --head enc.0.1 --quiz
+        tformer inspect-step runs/quickstart "It is old." --quiz --handout 4 -o sheets.html
     """
     chosen = view_format(VIEW, output_format, output)
     worksheet.check(output)
@@ -105,18 +116,30 @@ def inspect_step(
     line = _only_line(text, source, counts, quiet=quiet)
 
     from tformer_cli.inspect.jobs.views import read_sentences
-    from tformer_cli.plugins.instruments.walkthrough.step import answer_key, make_quiz
+    from tformer_cli.plugins.instruments.walkthrough.worksheet import (
+        answer_key,
+        has_weight,
+        make_quiz,
+    )
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
     targets = None if target is None else argument_lines([target], counts)
-    record = next(read_sentences(VIEW, opened, [line], targets, options))
-    key_of_quiz, answers = "", worksheet.answers
-    if worksheet.quiz:
-        quiz = make_quiz(record, opening["seed"])
-        record = replace(record, quiz=quiz, with_answers=answers is None)
-        key_of_quiz = answer_key(record)
+    key_of_quiz, answers, records = "", worksheet.answers, []
+    for sheet in range(worksheet.handout):
+        chosen_options = replace(options, sheet=sheet) if worksheet.quiz else options
+        record = next(read_sentences(VIEW, opened, [line], targets, chosen_options))
+        if worksheet.quiz:
+            quiz = make_quiz(record, opening["seed"] + sheet)
+            record = replace(record, quiz=quiz, with_answers=answers is None)
+            if not has_weight(record):
+                warn(
+                    f"{record.head} gives {record.token} nearly one weight, so none is a blank; "
+                    "omit --head or --token"
+                )
+            key_of_quiz += answer_key(record, sheet + 1 if worksheet.handout > 1 else None)
+        records.append(record)
     after = f"\n{key_of_quiz}" if worksheet.quiz and answers is None else ""
-    emit_view(VIEW, [record], chosen, output, options, after_text=after)
+    emit_view(VIEW, records, chosen, output, options, after_text=after)
     if answers is not None:
         with results(answers) as stream:
             # A lone surrogate of the sentence has no bytes in UTF-8

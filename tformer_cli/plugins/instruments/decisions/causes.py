@@ -236,7 +236,7 @@ class Causes:
                 values += changed.view(len(numbers), -1).tolist()
             if names:
                 yield EffectMap(
-                    name=f"{direction}: heads at one position",
+                    name=f"{direction}: heads of {stack} at one position",
                     direction=direction,
                     kind=stack,
                     rows=tuple(names),

@@ -49,7 +49,7 @@ from tformer_cli.plugins.instruments.views.flow import read_flow
 from tformer_cli.plugins.instruments.views.logits import LogitsRecord, read_logits
 from tformer_cli.plugins.instruments.weighting import can_roll_out
 from tformer_cli.search.hypothesis import never_interrupt
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 CORPUS_LINES = 64  # Lines of a corpus that is averaged over or drawn from; more change little
 
@@ -272,7 +272,8 @@ class Finder:
         if sentence.has_places:
             piece = sentence.source_pieces[logits.positions[chosen.number].position]
             return f"at {piece}, token {probe.decision.position}"
-        return f'after "{side.decode(probe.decision.prefix_ids)}"'
+        prefix = side.decode(probe.decision.prefix_ids)
+        return "at the beginning" if is_blank(prefix) else f'after "{prefix}"'
 
     def _tokens(
         self,

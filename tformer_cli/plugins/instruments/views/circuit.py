@@ -256,7 +256,6 @@ class CircuitView(CorpusView[CircuitsRecord]):
     job = "tformer_cli.plugins.instruments.jobs.circuit:inspect_circuit"
     Options, Inputs = CircuitOptions, CircuitInputs
     tasks = WITH_OUTPUT
-    formats = ("text", "jsonl")
 
     def read(
         self, request: Request, inputs: CircuitInputs, options: CircuitOptions

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
-from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import jsonable, pack_for_page, to_json
@@ -18,19 +17,7 @@ from tformer_cli.inspect.view import (
     TextsArgument,
 )
 from tformer_cli.settings import Option, setting
-from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
-from tformer_cli.show.palette import signed_hex_color
-from tformer_cli.show.svg import (
-    MARGIN,
-    display_width,
-    draw_labels,
-    draw_map,
-    draw_text,
-    new_svg,
-    number,
-    room_of_labels,
-    svg_text,
-)
+from tformer_cli.show.document import BLANK, Block, Map, Room, Row, SideBySide, Table, Texts, text
 from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
@@ -280,7 +267,6 @@ class DecisionView(CorpusView[DecisionRecord]):
     job = "tformer_cli.plugins.instruments.jobs.decision:inspect_decision"
     Options, Inputs = DecisionOptions, DecisionInputs
     tasks = WITH_OUTPUT
-    formats = ("text", "jsonl", "html", "svg", "png")
     terms: ClassVar = {
         **{name: (name, f"{says[0].upper()}{says[1:]}") for name, says in EFFECTS.items()},
         "weight": ("weight", "The attention weight before it is knocked out (set to 0)"),
@@ -338,20 +324,16 @@ class DecisionView(CorpusView[DecisionRecord]):
     def tab(self, record: DecisionRecord, options: object, *, is_alone: bool) -> Any:
         return pack_for_page(self.json(record))
 
-    def figure(self, record: DecisionRecord) -> str:
-        return render_decision_svg(record)
+    def figure_blocks(self, record: DecisionRecord, options: DecisionOptions) -> Iterator[Block]:
+        yield from _heading(record)
+        yield BLANK
+        yield _bars(record)
+        yield from _signed_maps(record)
 
     def blocks(
         self, record: DecisionRecord, options: DecisionOptions, room: Room
     ) -> Iterator[Block]:
-        a, b = record.names
-        names = ["sentence", "other"] if len(record.sentences) > 1 else [""]
-        shown = []
-        for name, sentence, d in zip(names, record.sentences, record.d, strict=False):
-            shown += [(f"{name} {kind}".strip(), words) for kind, words in sentence.texts]
-            shown.append((f"{name} d".strip(), f"{d:+.3f}, {a if d > 0 else b}"))
-        yield Texts(shown)
-        yield text((f"{a} or {b} {record.place}", "bold"), f"   d = logit({a}) − logit({b})")
+        yield from _heading(record)
         for note in record.notes:
             yield text(note, style="dim")
         yield BLANK
@@ -438,99 +420,68 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
     )
 
 
-DRAWN = 16  # Heads of the figure; the rest have almost no effect
-_SOFT, _HALF, _LINE, _GAP, _WIDEST = "#5c6370", 150.0, 18.0, 26.0, 960.0
-_CHARACTER = 0.58  # Width of a character of a proportional font, as a share of its size
-
-
-def render_decision_svg(record: DecisionRecord) -> str:
-    """Draws the sentences side by side, the heads by effect, and the effects of positions."""
-    root = new_svg(str(record), f"{record.place}; number: change of d in logits")
+def _heading(record: DecisionRecord) -> Iterator[Block]:
     a, b = record.names
-    y = MARGIN + 16
-    draw_text(root, f"{a} or {b} {record.place}", MARGIN, y, 16.0, weight="600")
-    right, y = _draw_sentences(root, record, y + 8)
-    for draw in (_draw_heads, _draw_maps):
-        other, y = draw(root, record, y + _GAP)
-        right = max(right, other)
-    return svg_text(root, right + MARGIN, y + MARGIN)
+    names = ["sentence", "other"] if len(record.sentences) > 1 else [""]
+    shown = []
+    for name, sentence, d in zip(names, record.sentences, record.d, strict=False):
+        shown += [(f"{name} {kind}".strip(), words) for kind, words in sentence.texts]
+        shown.append((f"{name} d".strip(), f"{d:+.3f}, {a if d > 0 else b}"))
+    yield Texts(shown)
+    yield text((f"{a} or {b} {record.place}", "bold"), f"   d = logit({a}) − logit({b})")
 
 
-def _draw_sentences(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
-    a, b = record.names
-    left = right = MARGIN
-    lowest = y
-    for sentence, d in zip(record.sentences, record.d, strict=True):
-        lines = [(words, 14.0, "#16181d") for _, words in sentence.texts]
-        lines.append((f"d = {d:+.3f}: {a if d > 0 else b}", 12.0, _SOFT))
-        line = y
-        for words, size, fill in lines:
-            line += size + 6
-            draw_text(root, words, left, line, size, fill=fill)
-            right = max(right, left + display_width(words) * size * _CHARACTER)
-        left, lowest = right + _GAP, max(lowest, line)
-    return right, lowest
+DRAWN, BAR = 16, 20  # Heads of the figure, as others have almost no effect; columns of a bar
 
 
-def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
-    """Draws a bar for each head, to the left against A, then the tokens that it attends to."""
+def _bars(record: DecisionRecord) -> Table:
+    """A bar for each head, to the left against A, and the tokens that it attends to."""
     a, b = record.names
     heads = record.heads[:DRAWN]
     name = next((method for method in BY_CAUSE if method in record.measured), "")
-    says = f"Heads by effect: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
-    draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
-    y += 24
     largest = max((abs(part.cause) for part in heads), default=0.0) or 1.0
-    zero = MARGIN + 90 + _HALF
-    right = zero + _HALF
+    rows: list[Row] = []
     for part in heads:
-        length = round(abs(part.cause) / largest * _HALF, 2)
-        bar = {"x": number(zero - length if part.cause < 0 else zero), "y": number(y + 3)}
-        # A bar of no length has the sign of a rounding
-        fill = signed_hex_color(1.0 if part.cause > 0 or not length else -1.0)
-        SubElement(root, "rect", {**bar, "width": number(length), "height": "12", "fill": fill})
-        draw_text(root, part.id, MARGIN, y + 13, 12.0)
-        turns = " !" if flips(part.cause, record.d[0], name) else ""
-        draw_text(root, f"{part.cause:+.2f}{turns}", zero + _HALF + 62, y + 13, 12.0, anchor="end")
-        seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
-        at = f"{part.at}: {seen}"
-        draw_text(root, at, zero + _HALF + 74, y + 13, 12.0, fill=_SOFT)
-        right = max(right, zero + _HALF + 74 + display_width(at) * 12 * _CHARACTER)
-        y += _LINE
-    line = {"x1": number(zero), "x2": number(zero), "y1": number(y - _LINE * len(heads))}
-    SubElement(root, "line", line | {"y2": number(y), "stroke": "#b9bec8"})
-    return right, y
-
-
-def _draw_maps(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
-    """Draws effects by layer and position, in colors up to the largest; where there are any."""
-    maps = [effects for effects in record.maps if effects.direction != "back" and effects.strongest]
-    largest = max(
-        (abs(v or 0.0) for effects in maps for row in effects.values for v in row), default=0.0
+        bar = "█" * round(BAR * abs(part.cause) / largest)
+        against = part.cause < 0
+        rows.append(
+            [
+                part.id,
+                text((bar * against, "blue")),
+                text((bar * (not against), "orange")),
+                _number(record, name, part),
+                text((f"{part.at}: ", "dim"), *(f"{p} {w:.2f} " for p, w in part.attends)),
+            ]
+        )
+    head = ("head", f"towards {b}", f"towards {a}", "effect", "position: looks at")
+    return Table(
+        title=f"heads by effect: {EFFECTS.get(name, name)}", head=head, rows=rows, texts=(2, 4)
     )
-    a, b = record.names
+
+
+def _signed_maps(record: DecisionRecord) -> Iterator[Block]:
+    """Effects by layer and position, in colors up to the largest of all."""
+    maps = [effects for effects in record.maps if effects.direction != "back" and effects.strongest]
+    values = [[[v or 0.0 for v in row] for row in effects.values] for effects in maps]
+    largest = max((abs(v) for rows in values for row in rows for v in row), default=0.0)
     if maps:
-        says = f"Single positions. Blue: towards {b}, orange: towards {a}, up to {largest:.2f}"
-        draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
-    y += _LINE
-    x, right, lowest = MARGIN, MARGIN, y
-    for effects in maps:
-        labels = effects.rows, effects.columns
-        cell = min(22.0, max(9.0, 620 / len(effects.columns)))
-        font = min(12.0, cell * 0.9)
-        beside, above = room_of_labels(labels, font)
-        width = beside + cell * len(effects.columns)
-        if x > MARGIN and x + width > _WIDEST:
-            x, y = MARGIN, lowest + _GAP
-        corner = x + beside, y + _LINE + above
-        draw_text(root, effects.name, x, y + 12, 11.0, fill=_SOFT)
-        draw_labels(root, labels, corner, cell, font)
-        shades = [[(v or 0.0) / largest for v in row] for row in effects.values]
-        draw_map(root, shades, signed_hex_color, corner, (cell, cell))
-        lowest = max(lowest, corner[1] + cell * len(effects.rows))
-        x += max(width, display_width(effects.name) * 11 * _CHARACTER) + _GAP
-        right = max(right, x - _GAP)
-    return right, lowest
+        a, b = record.names
+        yield BLANK
+        says = f"single positions; blue: towards {b}, orange: towards {a}, up to {largest:.2f}"
+        yield text((says, "bold"))
+    yield SideBySide(
+        [
+            Map(
+                kind=effects.kind,
+                title=effects.name,
+                labels=(effects.rows, effects.columns),
+                values=rows,
+                largest=largest,
+                is_signed=True,
+            )
+            for effects, rows in zip(maps, values, strict=True)
+        ]
+    )
 
 
 VIEW = DecisionView()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.heads.names import KIND_NAMES, KINDS
@@ -11,25 +10,25 @@ from tformer_cli.heads.roles import signed_role
 from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
-from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
-from tformer_cli.show.palette import hex_color, signed_hex_color
-from tformer_cli.show.svg import (
-    MARGIN,
-    draw_labels,
-    draw_map,
-    draw_text,
-    new_svg,
-    room_of_labels,
-    svg_text,
+from tformer_cli.show.document import (
+    BLANK,
+    Block,
+    Map,
+    Room,
+    Row,
+    SideBySide,
+    Span,
+    Table,
+    Text,
+    Texts,
+    text,
 )
 from tformer_cli.show.terminal import natural_width
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from xml.etree.ElementTree import Element
+    from collections.abc import Iterator
 
-    from tformer_cli.inspect.capture.maps import Weights
     from tformer_cli.inspect.record import ModelSummary
     from tformer_cli.plugins.instruments.comparison import HeadChange, HeadDiff
 
@@ -164,17 +163,6 @@ class DiffView(View["HeadDiff"]):
     Options = DiffOptions
     formats = ("text", "jsonl", "svg", "png", "html")
 
-    def json(self, record: HeadDiff) -> dict[str, Any]:
-        from tformer_cli.plugins.instruments.comparison import LARGEST, summary_of
-
-        return {
-            "models": to_json(record, "a=first b=second"),
-            "summary": summary_of(record),
-            "largest": LARGEST,
-            "changes": [change_data(record, change) for change in record.changes],
-            "figure": self.figure(record),
-        }
-
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
         return (change_data(record, change, with_map=options.maps) for change in record.changes)
 
@@ -197,63 +185,42 @@ class DiffView(View["HeadDiff"]):
             yield BLANK
             yield from signed_map(record, record.most_changed)
 
-    def figure(self, record: HeadDiff) -> str:
-        return render_diff_svg(record)
+    def figure_blocks(self, record: HeadDiff, options: DiffOptions) -> Iterator[Block]:
+        from tformer_cli.plugins.instruments.comparison import choose_drawn_changes
+
+        yield Texts(record.shown[0].texts)
+        for change in choose_drawn_changes(record):
+            yield BLANK
+            yield from _three_maps(record, change)
+
+
+def _three_maps(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
+    before, after = diff.shown
+    if change.first is None or change.second is None:
+        raise ValueError("a head without a counterpart has no difference")
+    kind = change.kind
+    name = f"{KIND_NAMES[kind].capitalize()}: {change.first} in A, {change.second} in B"
+    yield text((f"{name}, divergence {change.divergence:.4f}", "bold"))
+    labels = before.row_labels(kind), before.column_labels(kind)
+    difference = diff.difference(change)
+    largest = float(abs(difference).max())
+    sides = (
+        ("A", before.captured.weights(change.first), False),
+        ("B", after.captured.weights(change.second), False),
+        (f"B − A: orange more, blue less, up to {largest:.2f}", difference, True),
+    )
+    maps = [
+        Map(
+            kind=kind,
+            title=title,
+            labels=labels,
+            values=values.tolist(),
+            largest=largest if is_signed else 1.0,
+            is_signed=is_signed,
+        )
+        for title, values, is_signed in sides
+    ]
+    yield SideBySide(maps)
 
 
 VIEW = DiffView()
-
-
-_DIFF_GAP = 26.0
-
-
-def render_diff_svg(diff: HeadDiff) -> str:
-    root = new_svg("Heads of two models: A, B and B − A")
-    y, width = MARGIN, 640.0
-    for line in filter(None, (diff.shown[0].source, diff.shown[0].target)):
-        y += 19
-        draw_text(root, line, MARGIN, y, 15.0)
-    from tformer_cli.plugins.instruments.comparison import choose_drawn_changes
-
-    for change in choose_drawn_changes(diff):
-        right, y = _diff_row(root, diff, change, y + _DIFF_GAP)
-        width = max(width, right)
-    return svg_text(root, width + MARGIN, y + MARGIN)
-
-
-def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
-    """Draws three maps side by side; returns the right and the lower edge."""
-    before, after = diff.shown
-    kind = change.kind
-    if change.first is None or change.second is None:
-        raise ValueError("a head without a counterpart has no difference")
-    title = (
-        f"{KIND_NAMES[kind].capitalize()}: {change.first} in A, {change.second} in B, "
-        f"divergence {change.divergence:.4f}"
-    )
-    draw_text(root, title, MARGIN, y + 12, 13.0, weight="600")
-    y += 18
-    difference = diff.difference(change)
-    largest = max(float(abs(difference).max()), 1e-30)
-    labels = before.row_labels(kind), before.column_labels(kind)
-    panels: tuple[tuple[str, Weights, Callable[[float], str]], ...] = (
-        ("A", before.captured.weights(change.first), partial(hex_color, kind)),
-        ("B", after.captured.weights(change.second), partial(hex_color, kind)),
-        (
-            f"B − A: orange more, blue less, up to {largest:.2f}",
-            difference / largest,
-            signed_hex_color,
-        ),
-    )
-    n_rows, n_keys = difference.shape
-    cell = min(20.0, max(6.0, 300 / max(n_rows, n_keys)))
-    font = min(12.0, cell * 0.9)
-    beside, above = room_of_labels(labels, font)
-    x, top = MARGIN, y + 18 + above
-    for caption, values, color_of in panels:
-        left = x + beside
-        draw_text(root, caption, left, y + 14, 11.0, fill="#5c6370")
-        draw_labels(root, labels, (left, top), cell, font)
-        draw_map(root, values.tolist(), color_of, (left, top), (cell, cell))
-        x = max(left + n_keys * cell, left + 6.2 * len(caption)) + _DIFF_GAP
-    return x - _DIFF_GAP, top + n_rows * cell

@@ -17,22 +17,12 @@ the source always has 1 − 2^−L; only how that is shared among the tokens say
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import Rank, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
-from tformer_cli.show.svg import (
-    MARGIN,
-    draw_labels,
-    draw_map,
-    draw_text,
-    new_svg,
-    room_of_labels,
-    svg_text,
-)
 from tformer_cli.show.terminal import GAP, NARROWEST_LABEL, Item, readable, whole_items, width_of
 
 if TYPE_CHECKING:
@@ -138,7 +128,7 @@ class FlowRecord:
         return framed_view(VIEW, [self])
 
     def _repr_svg_(self) -> str | None:
-        return render_flow_svg(self) if self.flows else None
+        return VIEW.figure(self) if self.flows else None
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
@@ -415,32 +405,3 @@ class FlowView(SentenceView[FlowRecord]):
 
 
 VIEW = FlowView()
-
-
-def render_flow_svg(record: FlowRecord, method: Method = "alti") -> str:
-    from tformer_cli.show.palette import hex_color
-
-    sentence, flow = record.sentence, record.flows[method]
-    root = new_svg(f"{METHOD_NAMES[method]}: {sentence.source}", _conventions(record))
-    width, y = 640.0, MARGIN
-    for line in filter(None, (sentence.source, sentence.target)):
-        y += 19
-        draw_text(root, line, MARGIN, y, 15.0)
-    maps = flow.source, flow.prefix
-    largest = max(shares.max().item() for shares in maps if shares.numel())
-    columns = sentence.source_pieces, sentence.input_pieces
-    for shares, side, kind, keys in zip(maps, SIDES, ("cross", "dec"), columns, strict=True):
-        if not shares.numel():
-            continue
-        labels = record.written, keys
-        cell = min(22.0, max(7.0, 420 / max(shares.shape)))
-        beside, above = room_of_labels(labels, min(12.0, cell * 0.9))
-        title = f"from the {side if record.has_both_sides else 'text'}, up to {largest:.2f}"
-        draw_text(root, title, MARGIN, y + 28, 13.0, weight="600")
-        corner = MARGIN + beside, y + 36 + above
-        draw_labels(root, labels, corner, cell, min(12.0, cell * 0.9))
-        color_of = partial(hex_color, kind)
-        draw_map(root, (shares / largest).tolist(), color_of, corner, (cell, cell))
-        width = max(width, corner[0] + shares.shape[1] * cell)
-        y = corner[1] + shares.shape[0] * cell
-    return svg_text(root, width + MARGIN, y + MARGIN)

@@ -68,11 +68,6 @@ class ImageRecord:
     looked: tuple[Looked, ...] = ()  # Heads first, then rollout and ALTI
 
     @property
-    def maps(self) -> object:
-        """None for a blank line, which cannot be drawn."""
-        return self.pixels
-
-    @property
     def rows(self) -> list[list[Looked]]:
         """Both ways through all layers, then the heads of each layer."""
         by_layer: dict[str, list[Looked]] = {}
@@ -235,8 +230,6 @@ class ImageView(SentenceView[ImageRecord]):
 
         sections = []
         for record in records:
-            if record.pixels is None:
-                continue
             label = record.sentence.labeled if record.sentence.probability is not None else ""
             heading = ": ".join(filter(None, (short_name(record.sentence.source), label)))
             pictures = tuple(
@@ -250,7 +243,7 @@ class ImageView(SentenceView[ImageRecord]):
             sections.append(Section(title=heading, pictures=pictures, legend=legend))
         return render_html(Document(title=self.title, sections=sections))
 
-    def file(self, record: ImageRecord, output_format: str) -> bytes:
+    def file(self, record: ImageRecord, output_format: str, options: Any = None) -> bytes:
         return sheet([[picture for picture, _ in row] for row in _pictures(record)])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
@@ -18,17 +17,7 @@ from tformer_cli.inspect.view import (
     describe,
 )
 from tformer_cli.plugins.instruments.views.logits import PositionLogits, lens_table, unread_layers
-from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, Texts, plain_text, text
-from tformer_cli.show.palette import hex_color
-from tformer_cli.show.svg import (
-    MARGIN,
-    draw_labels,
-    draw_map,
-    draw_text,
-    new_svg,
-    room_of_labels,
-    svg_text,
-)
+from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +29,6 @@ SCHEMA = "tformer.layers/1"
 TITLE = "what the decoder writes from each encoder layer"
 MOST_LINES = 5000
 """Lines that maps are fitted to: ids of all are held in memory, and 500 already give good maps."""
-CELL, FONT = 20.0, 12.0  # Pixels of a map's cells and labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +56,6 @@ class LayersRecord:
     positions: tuple[
         PositionLogits, ...
     ] = ()  # Positions of the target; `lens` has the encoder's layers
-
-    @property
-    def maps(self) -> object:
-        """Its attention maps: None of a blank line, which has no figure."""
-        return self.sentence.maps
 
     @property
     def how(self) -> str:
@@ -130,7 +113,6 @@ class LayersView(SentenceView[LayersRecord]):
     job = "tformer_cli.plugins.instruments.jobs.layers:LayersReader"
     Options = LayersOptions
     tasks = TRANSLATORS
-    formats = ("text", "jsonl", "html", "svg", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LayersOptions) -> LayersRecord:
         key = self.job, options.untuned
@@ -181,45 +163,15 @@ class LayersView(SentenceView[LayersRecord]):
         )
         yield from unread_layers("enc", record.positions, record.lens)
 
-    def page(self, records: Sequence[LayersRecord], options: object) -> str:
-        from tformer_cli.show.document import Document, Section, Sentence, Sentences
-        from tformer_cli.show.html import render_html
-
-        sections = []
-        wide = Room(width=1000)  # A page scrolls, so that all layers stand side by side
-        for record in records:
-            if not record.layers:
-                continue
-            texts = [(f"layer {layer.layer}", layer.text) for layer in record.layers[:-1]]
-            shown = Sentence(heading="", texts=(*record.sentence.texts, *texts))
-            unread = unread_layers("enc", record.positions, record.lens)
-            says = "".join(f" {plain_text(warning)}." for warning in unread)
-            sections.append(
-                Section(
-                    title=record.sentence.source,
-                    summary=f"Read {record.how}.{says}",
-                    tables=(
-                        _summary(record),
-                        lens_table(record.sentence, record.positions, wide),
-                    ),
-                    sentences=(Sentences(heading=TITLE.capitalize(), sentences=(shown,)),),
-                    legend=LEGEND,
-                )
-            )
-        return render_html(Document(title=self.title, sections=sections))
-
-    def figure(self, record: LayersRecord) -> str:
-        title = f"Probability of each token, {TITLE}, {record.how}"
+    def figure_blocks(self, record: LayersRecord, options: object) -> Iterator[Block]:
         tokens = [position.chosen.piece for position in record.positions]
-        labels = tokens, [f"layer {layer.layer}" for layer in record.layers]
-        beside, above = room_of_labels(labels, FONT)
-        root, corner = new_svg(title), (MARGIN + beside, MARGIN + 22 + above)
-        draw_text(root, title, MARGIN, MARGIN, 13.0, weight="600")
-        values = [[reading.probability for reading in place.lens] for place in record.positions]
-        draw_labels(root, labels, corner, CELL, FONT)
-        draw_map(root, values, partial(hex_color, "cross"), corner, (CELL, CELL))
-        width = max(corner[0] + CELL * len(record.layers), MARGIN + 7 * len(title))
-        return svg_text(root, width + MARGIN, corner[1] + CELL * len(tokens) + MARGIN)
+        yield Texts(record.sentence.texts)
+        yield Map(
+            kind="cross",
+            title=f"probability of each token, {TITLE}, {record.how}",
+            labels=(tokens, [f"layer {layer.layer}" for layer in record.layers]),
+            values=[[reading.probability for reading in row.lens] for row in record.positions],
+        )
 
 
 VIEW = LayersView()

@@ -31,6 +31,7 @@ from tformer_cli.show.terminal import (
     Item,
     fitted_widths,
     natural_width,
+    prose,
     readable,
     whole_items,
 )
@@ -38,6 +39,7 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -51,6 +53,10 @@ FEWEST_POSITIONS = 4  # By as many a lens is judged where it was not measured
 TOP = 5  # Candidates of a position, unless others are asked for
 DIGITS = 4  # Decimal places on the page, for numbers shown with three
 MEASURES = {
+    "logit": (
+        "logit",
+        "The number before the softmax: e^logit, shared out over all tokens, is the probability",
+    ),
     "p": ("probability", "Probability of the token that was written, from 0 to 1"),
     "rank": ("rank", "The token's rank by probability: 1 is the most probable"),
     "entropy": (
@@ -72,6 +78,21 @@ class Candidate:
     piece: str
     id: int
     probability: float
+    logit: float  # Its product with the hidden state, before the softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothing:
+    """Label smoothing in the training of a model, and the probability that it aims at."""
+
+    label_smoothing: float  # ε
+    n_targets: int  # V, the tokens that share ε
+    positions: tuple[int, ...]  # Those whose most probable token is near the peak
+
+    @property
+    def peak(self) -> float:
+        """Probability that training asks for instead of 1: 1 − ε + ε / V."""
+        return 1.0 - self.label_smoothing + self.label_smoothing / self.n_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +136,7 @@ class LogitsRecord(Several[PositionLogits]):
     sentence: HeadsRecord
     positions: tuple[PositionLogits, ...]  # One for each decoder position
     lens: Lens | None = None  # The lens that layers were read with
+    smoothing: Smoothing | None = None  # Where it is known, and explains a probability
 
     @property
     def _held(self) -> tuple[PositionLogits, ...]:
@@ -190,25 +212,24 @@ def positions_of(
     sentence: HeadsRecord, logits: Tensor, lens: Tensor, labels: Sequence[str], n_top: int
 ) -> tuple[PositionLogits, ...]:
     """Describes the logits (T, V) of a sentence's positions, and those of its layers (L, T, V)."""
-    import torch
-
     # float64 keeps the digits of small probabilities
-    rows = torch.log_softmax(logits.double(), dim=-1)
-    layers = torch.softmax(lens.double(), dim=-1)
+    logits, lens = logits.double(), lens.double()
     return tuple(
-        _position(place, sentence, rows[place], layers[:, place], labels, n_top)
-        for place in range(len(rows))
+        _position(place, sentence, logits[place], lens[:, place], labels, n_top)
+        for place in range(len(logits))
     )
 
 
 def _position(
     place: int,
     sentence: HeadsRecord,
-    log_probabilities: Tensor,
+    logits: Tensor,
     layers: Tensor,
     labels: Sequence[str],
     n_top: int,
 ) -> PositionLogits:
+    import torch
+
     from tformer_cli.inspect.heads.metrics import entropies
 
     if sentence.is_labeled:
@@ -218,31 +239,73 @@ def _position(
         token, read, place = gap.id, sentence.source_pieces[gap.position], gap.position
     else:
         token, read = sentence.captured.target_ids[place], sentence.input_pieces[place]
-    probabilities = log_probabilities.exp()
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    probabilities, layer_probabilities = log_probabilities.exp(), torch.softmax(layers, dim=-1)
     top = probabilities.sort(descending=True, stable=True).indices[:n_top].tolist()
     readings = [
         LensReading(
             layer=layer,
-            top=_candidate(int(of_layer.argmax()), of_layer, labels),
+            top=_candidate(int(of_layer.argmax()), of_layer, layers[layer], labels),
             probability=of_layer[token].item(),
             rank=_rank(token, of_layer),
         )
-        for layer, of_layer in enumerate(layers)
+        for layer, of_layer in enumerate(layer_probabilities)
     ]
     return PositionLogits(
         position=place,
         read=read,
-        chosen=_candidate(token, probabilities, labels),
+        chosen=_candidate(token, probabilities, logits, labels),
         log_probability=log_probabilities[token].item(),
         rank=_rank(token, probabilities),
         entropy=float(entropies(probabilities.numpy())),
-        top=tuple(_candidate(i, probabilities, labels) for i in top),
+        top=tuple(_candidate(i, probabilities, logits, labels) for i in top),
         lens=tuple(readings),
     )
 
 
-def _candidate(token: int, probabilities: Tensor, labels: Sequence[str]) -> Candidate:
-    return Candidate(id=token, piece=labels[token], probability=probabilities[token].item())
+def _candidate(
+    token: int, probabilities: Tensor, logits: Tensor, labels: Sequence[str]
+) -> Candidate:
+    probability, logit = probabilities[token].item(), logits[token].item()
+    return Candidate(id=token, piece=labels[token], probability=probability, logit=logit)
+
+
+NEAR = 0.02  # Probabilities this close to the peak are explained by it; ours
+
+
+def read_smoothing(subject: Subject, positions: Sequence[PositionLogits]) -> Smoothing | None:
+    """Reads label smoothing from the recipe of a run; None if there is none that explains much.
+
+    It explains the most probable tokens whose probability is near its peak.
+    """
+    from tformer_cli.trainer.loss import count_targets
+
+    if "label_smoothing" not in subject.cached:
+        subject.cached["label_smoothing"] = _smoothing_of_recipe(subject.path)
+    if not (epsilon := subject.cached["label_smoothing"]):
+        return None
+    known = Smoothing(label_smoothing=epsilon, n_targets=count_targets(subject.model), positions=())
+    near = (p.position for p in positions if abs(p.top[0].probability - known.peak) <= NEAR)
+    explained = replace(known, positions=tuple(near))
+    return explained if explained.positions else None
+
+
+def _smoothing_of_recipe(path: Path | None) -> float:
+    """Returns ε of a run, or of the run of a checkpoint; 0 if it is not known."""
+    import tomllib
+
+    from tformer_cli.files.regular_file import read_regular
+
+    if path is None:
+        return 0.0
+    run = path.resolve()
+    run = run.parents[1] if run.parent.name == "checkpoints" else run
+    try:
+        recipe = tomllib.loads(read_regular(run / "recipe.toml", 1 << 20).decode())
+        epsilon = recipe["training"]["label_smoothing"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return 0.0  # an imported or copied model; nothing else needs the recipe
+    return epsilon if isinstance(epsilon, float) and 0.0 < epsilon < 1.0 else 0.0
 
 
 def _rank(token: int, probabilities: Tensor) -> int:
@@ -274,11 +337,12 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
     Labels make room for two candidates, candidates never take any from a measure.
     """
     positions, sentence = record.positions, record.sentence
-    head = ("read", _predicting_verb(sentence), "p", "rank", "entropy")
+    head = ("read", _predicting_verb(sentence), "logit", "p", "rank", "entropy")
     rows: list[Row] = [
         [
             *(p.read, p.chosen.piece),
-            *(f"{p.chosen.probability:.3f}", f"{p.rank:,}", f"{p.entropy:.2f}"),
+            *(f"{p.chosen.logit:.2f}", f"{p.chosen.probability:.3f}"),
+            *(f"{p.rank:,}", f"{p.entropy:.2f}"),
         ]
         for p in positions
     ]
@@ -295,12 +359,35 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
         row[1] = readable(position.chosen.piece, room, widths[1])
         row.append(candidates)
         n_fewest = min(n_fewest, n_shown)
-    yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
+    yield replace(table, head=(*head, "most probable"), texts=(6,), n_repeated=2)
     whose = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
-    legend = f"p: probability of the {whose}; rank: 1 is the most probable; entropy in nats"
+    legend = (
+        f"logit and p: of the {whose}; p = e^logit / Σ e^logit over all {_units(sentence)}; "
+        "rank: 1 is the most probable; entropy in nats"
+    )
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
-    yield text(legend, style="dim")
+    yield text(prose(legend, room), style="dim")
+    if record.smoothing is not None:
+        yield text(prose(describe_smoothing(record), room), style="dim")
+
+
+def describe_smoothing(record: LogitsRecord) -> str:
+    """Explains the probabilities that label smoothing holds down."""
+    smoothing, unit = record.smoothing, "label" if record.sentence.gives_labels else "token"
+    if smoothing is None:
+        return ""
+    epsilon, many = f"{smoothing.label_smoothing:g}", f"{smoothing.n_targets:,}"
+    n_near, n_all = len(smoothing.positions), count_of(len(record.positions), "position")
+    return (
+        f"{smoothing.peak:.2f} because of label smoothing {epsilon}: training asked for "
+        f"1 − {epsilon} + {epsilon}/{many} = {smoothing.peak:.4f} for the right {unit}, not for 1; "
+        f"the most probable {unit} is near that at {n_near} of {n_all}"
+    )
+
+
+def _units(sentence: HeadsRecord) -> str:
+    return "labels" if sentence.gives_labels else "tokens"
 
 
 def _predicting_verb(sentence: HeadsRecord) -> str:
@@ -411,7 +498,7 @@ class LogitsView(SentenceView[LogitsRecord]):
         from tformer_cli.plugins.instruments.lens import lens_of
 
         check_gaps(sentence)
-        return read_logits(
+        record = read_logits(
             subject.model,
             sentence,
             subject.labels,
@@ -419,6 +506,7 @@ class LogitsView(SentenceView[LogitsRecord]):
             with_lens=options.lens,
             lens=lens_of(subject, tuned=not options.untuned) if options.lens else None,
         )
+        return replace(record, smoothing=read_smoothing(subject, record.positions))
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
@@ -427,7 +515,8 @@ class LogitsView(SentenceView[LogitsRecord]):
             return None
         # Without maps: a report of a model that was trained on must not fail for their sake
         labels = subject.labels
-        return read_logits(subject.model, sentence, labels, n_top=TOP, with_lens=True)
+        record = read_logits(subject.model, sentence, labels, n_top=TOP, with_lens=True)
+        return replace(record, smoothing=read_smoothing(subject, record.positions))
 
     def json(self, record: LogitsRecord) -> dict[str, Any]:
         return {
@@ -435,6 +524,11 @@ class LogitsView(SentenceView[LogitsRecord]):
             "conventions": f"{_positions(record.sentence)}; probabilities come from the model's "
             "softmax, ranks count from 1, layers from 0.",
             **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
+            **(
+                {"smoothing": to_json(record.smoothing, "label_smoothing peak positions")}
+                if record.smoothing is not None
+                else {}
+            ),
             "positions": [
                 to_json(position, POSITION + WITH_LENS if position.lens else POSITION)
                 for position in record.positions
@@ -469,7 +563,7 @@ class LogitsView(SentenceView[LogitsRecord]):
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
         data: dict[str, Any] = pack_for_page(_shorten_fractions(self.json(record)))
-        return data
+        return data | {"smoothing": describe_smoothing(record)} if record.smoothing else data
 
 
 VIEW = LogitsView()

@@ -13,23 +13,32 @@ mean 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import npz_bytes, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
+from tformer_cli.model.config import ROTARY_BASE
 from tformer_cli.model.methods import POSITIONS
+from tformer_cli.plugins.instruments.position_curves import (
+    DimensionCurve,
+    PositionSum,
+    curve_blocks,
+    draw_curves,
+    read_curves,
+    read_sum,
+    sum_blocks,
+)
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
-from tformer_cli.show.palette import hex_color
-from tformer_cli.show.svg import MARGIN, draw_map, draw_text, new_svg, svg_text
+from tformer_cli.show.figure import draw_blocks
+from tformer_cli.show.svg import MARGIN, new_svg, svg_text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from xml.etree.ElementTree import Element
 
     from torch import Tensor
 
@@ -39,9 +48,9 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
 
 SCHEMA = "tformer.positions/1"
+CURVE = "stack dimension formula wavelength values"
 MEASURES = "stack squared_norms distance_from_sinusoids cosine_with_sinusoids share_by_offset"
 N_POSITIONS = 64  # Positions to read by default
-_WIDTH = 720.0
 ROWS_SHOWN = 24
 NUMBERS, BAR_WIDTH = 37, 40  # Columns of the numbers of an offset, and of its bar at most
 
@@ -131,6 +140,10 @@ class PositionsRecord:
     """Terms that positions add to the scores of each stack, if any."""
     scores: tuple[PositionBiases, ...] = ()
     """Mean scores of each layer by offset, where positions turn queries and keys."""
+    curves: tuple[DimensionCurve, ...] = ()
+    """Chosen dimensions of the tables."""
+    sum: PositionSum | None = None
+    """What these dimensions add to a text."""
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
@@ -139,7 +152,7 @@ def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) ->
             stack,
             rows.detach().double(),
             is_formula=POSITIONS[model.config.positions].is_formula,
-            base=model.config.rotary_base,
+            base=model.config.rotary_base if part.positions.turns else ROTARY_BASE,
         )
         for stack, part in stack_inputs(model)
         if (rows := part.positions.vectors(n_positions)) is not None
@@ -197,53 +210,6 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     return npz_bytes(arrays)
 
 
-def render_positions_svg(record: PositionsRecord) -> str:
-    root = new_svg(f"Positions of {record.model.name}")
-    y = MARGIN
-    for table in record.tables:
-        y = _section(root, record.kind, table, y)
-    for biases in (*record.biases, *record.scores):
-        y = _draw_biases(root, record.kind, biases, y)
-    return svg_text(root, _WIDTH + 2 * MARGIN, y)
-
-
-def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
-    draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
-    y += 24
-    for name, fact in facts_of(table):
-        draw_text(root, f"{name}: {fact}", MARGIN, y + 10, 11.0, fill="#5c6370")
-        y += 16
-    n_positions, width = table.table.shape
-    y = _map(
-        root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
-    )
-    side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
-    spread, ends = _from_least(table.similarity)
-    return _map(root, f"PE·PEᵀ, row and column: position; {ends}", spread, side, y)
-
-
-def _draw_biases(root: Element, kind: str, biases: PositionBiases, y: float) -> float:
-    """Draws a map of heads by offsets; returns where it ends."""
-    draw_text(root, _name(kind, biases.name), MARGIN, y + 14, 14.0, weight="600")
-    spread, ends = _from_least(biases.biases)
-    offsets = f"from {biases.offsets[0]} to {biases.offsets[-1]}"
-    caption = f"row: head, column: offset j − i {offsets}; {ends}"
-    if biases.layer is not None:
-        caption = f"{biases.says}; {caption}"
-    return _map(root, caption, spread, _WIDTH, y + 14, row_height=14.0)
-
-
-def _map(
-    root: Element, caption: str, values: Tensor, width: float, y: float, row_height: float = 0.0
-) -> float:
-    draw_text(root, caption, MARGIN, y + 22, 11.0)
-    y += 30
-    cell = width / values.shape[1]
-    row_height = row_height or (min(cell, 14.0) if cell > 2 else 6.0)
-    draw_map(root, values.tolist(), partial(hex_color, "cross"), (MARGIN, y), (cell, row_height))
-    return y + row_height * values.shape[0] + 16
-
-
 def _from_least(values: Tensor) -> tuple[Tensor, str]:
     """Maps numbers to 0 … 1, the least to 0; tells the least and the largest."""
     low, high = values.min(), values.max()
@@ -291,6 +257,24 @@ class PositionsOptions:
         int | None,
         Option(help="Number of positions, from the first.", metavar="N", min=2, shown_default="64"),
     ] = None
+    dimension: Annotated[
+        tuple[int, ...],
+        Option(
+            help="Draw this dimension of the vectors, from 0, as a curve. Repeatable.",
+            metavar="D",
+            min=0,
+            shown_default="none",
+        ),
+    ] = ()
+    sentence: Annotated[
+        str | None,
+        Option(
+            help="Show what each --dimension adds to the embeddings of this sentence.",
+            names=("--text",),
+            metavar="TEXT",
+            shown_default="none",
+        ),
+    ] = None
 
 
 class PositionsView(ModelView[PositionsRecord]):
@@ -302,10 +286,12 @@ class PositionsView(ModelView[PositionsRecord]):
 
     Similarity is shown by offset. For sinusoids, it depends only on the offset, and the squared
     norm is d/2; for learned or stored vectors, you see how far they are from that. For rotary
-    positions, each head's mean score at each offset is measured on random tokens.
+    positions, each head's mean score at each offset is measured on random tokens. With --dimension,
+    you see curves: the sine and cosine waves of the paper.
 
     Examples:
         tformer inspect-positions runs/quickstart
+        tformer inspect-positions runs/quickstart --dimension 4 --dimension 5 --text "It is old."
         tformer inspect-positions runs/quickstart --positions 32 -o positions.html
     """
     Options = PositionsOptions
@@ -317,8 +303,17 @@ class PositionsView(ModelView[PositionsRecord]):
             raise UsageError.of(
                 "{positions}: the model has {}, but {} were asked for", limit, options.positions
             )
+        if options.sentence is not None and not options.dimension:
+            raise UsageError.of("{text}: shows chosen dimensions; add {dimension}")
         n_positions = options.positions or min(N_POSITIONS, limit)
-        return read_positions(subject.model, subject.summary, n_positions)
+        record = read_positions(subject.model, subject.summary, n_positions)
+        if not options.dimension:
+            return record
+        tables = [(table.stack, table.table, table.base) for table in record.tables]
+        curves = read_curves(subject.model.config, tables, options.dimension)
+        words, first = options.sentence, next(stack_inputs(subject.model))
+        summed = None if words is None else read_sum(subject, words, options.dimension, first)
+        return replace(record, curves=curves, sum=summed)
 
     def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
         return self.read(subject, PositionsOptions(positions=options.n_positions))
@@ -345,6 +340,12 @@ class PositionsView(ModelView[PositionsRecord]):
                 for name, of_stacks in (("biases", record.biases), ("scores", record.scores))
                 if of_stacks
             },
+            **(
+                {"curves": [to_json(curve, CURVE) for curve in record.curves]}
+                if record.curves
+                else {}
+            ),
+            **({} if record.sum is None else {"sum": record.sum.data}),
         }
 
     def blocks(
@@ -358,6 +359,9 @@ class PositionsView(ModelView[PositionsRecord]):
             yield from bias_blocks(title, biases, room)
         for table in record.tables:
             yield from _table_blocks(record, table, room)
+        yield from curve_blocks(record.curves, room)
+        if record.sum is not None:
+            yield from sum_blocks(record.sum, room)
         for scores in record.scores:
             yield BLANK
             yield from bias_blocks(f"scores by offset, {scores.name}", scores, room)
@@ -365,15 +369,51 @@ class PositionsView(ModelView[PositionsRecord]):
     def tab(
         self, record: PositionsRecord, options: PositionsOptions, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
-        return data | {"facts": [facts_of(table) for table in record.tables]}
+        data: dict[str, Any] = self.json(record)
+        # few numbers, which the page shows as they are
+        exact = {name: data.pop(name) for name in ("curves", "sum") if name in data}
+        for curve, of_curve in zip(record.curves, exact.get("curves", ()), strict=True):
+            del of_curve["values"]  # the table has them
+            of_curve["title"] = curve.title
+        facts = [facts_of(table) for table in record.tables]
+        packed: dict[str, Any] = pack_for_page(data, bits=8)
+        return packed | {"facts": facts} | exact
 
-    def figure(self, record: PositionsRecord) -> str:
-        return render_positions_svg(record)
+    def figure(self, record: PositionsRecord, options: Any = None) -> str:
+        """Draws the curves above the blocks."""
+        if not record.curves:
+            return super().figure(record, options)
+        root = new_svg(self.title)
+        y = draw_curves(root, record.curves, record.sum, MARGIN)
+        blocks = self.figure_blocks(record, options)
+        right, y = draw_blocks(root, blocks, (MARGIN, y))
+        return svg_text(root, right + MARGIN, y + MARGIN)
 
-    def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
+    def figure_blocks(self, record: PositionsRecord, options: PositionsOptions) -> Iterator[Block]:
+        yield text((record.model.name, "bold"))
+        for table in record.tables:
+            similarity, ends = _from_least(table.similarity)
+            yield BLANK
+            yield text((_name(record.kind, table.whose), "bold"))
+            yield Facts(facts_of(table))
+            yield text("row: position, column: dimension; light −, dark +", style="dim")
+            yield Field("cross", shares(table.table).tolist())
+            yield text(f"PE·PEᵀ, row and column: position; {ends}", style="dim")
+            yield Field("cross", similarity.tolist())
+        for biases in (*record.biases, *record.scores):
+            spread, ends = _from_least(biases.biases)
+            first, *_, last = biases.offsets
+            yield BLANK
+            yield text((_name(record.kind, biases.name), "bold"))
+            where = f"row: head, column: offset j − i from {first} to {last}; {ends}"
+            yield text(f"{biases.says}; {where}", style="dim")
+            yield Field("cross", spread.tolist())
+
+    def file(self, record: PositionsRecord, output_format: str, options: Any = None) -> bytes | str:
         is_npz = output_format == "npz"
-        return render_positions_npz(record) if is_npz else super().file(record, output_format)
+        return (
+            render_positions_npz(record) if is_npz else super().file(record, output_format, options)
+        )
 
 
 VIEW = PositionsView()

@@ -103,7 +103,6 @@ class ProbeView(CorpusView[ProbeReport]):
     job = "tformer_cli.plugins.instruments.jobs.probe:inspect_probe"
     Options, Inputs = ProbeOptions, ProbeInputs
     tasks = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
-    formats = ("text", "jsonl")
 
     def read(self, request: Request, inputs: ProbeInputs, options: ProbeOptions) -> ProbeReport:
         lines = request.lines(inputs.source)

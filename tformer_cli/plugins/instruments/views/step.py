@@ -18,6 +18,7 @@ from tformer_cli.plugins.instruments.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
 from tformer_cli.show.terminal import NARROWEST_LABEL, field, prose, width_of
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ DETAIL_CELLS = 8192  # Larger tables that are details are omitted of a page; the
 DIGITS = 6  # Decimal places on the page: it shows three, and of four one in twenty is rounded wrong
 INDENT = 4
 LABEL_WIDTH, NUMBER_WIDTH = 18, 8  # Most of a row's label; of a number with its gap
+MASKED = "  masked"  # Follows the numbers of a key that the query may not see
 BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 
@@ -102,7 +104,9 @@ def _table_lines(table: Table, quiz: Quiz, room: Room) -> Iterator[Text]:
         line += [*field(label, label_width, room), "  "]
         for value, (_, width) in zip(row, shown, strict=False):
             line += [" ", *field(_number(value, quiz, room), width - 1, room, at_right=True)]
-        if table.share_column is not None and bar >= SHORTEST_BAR:
+        if -math.inf in row and left - sum(widths) >= width_of(MASKED):
+            line.append((MASKED, "dim"))
+        elif table.share_column is not None and bar >= SHORTEST_BAR:
             share = row[table.share_column]
             is_blank = quiz.blank_of(share) is not None
             line.append(("" if is_blank else "  " + "█" * round(bar * share), "cyan"))
@@ -127,8 +131,9 @@ class StepOptions:
             help="Query token: a word or piece of the source (enc), or one that the decoder "
             "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
             metavar="TOKEN",
+            shown_default="a good example",
         ),
-    ]
+    ] = ""
     head: Annotated[
         str,
         Option(
@@ -155,6 +160,7 @@ class StepOptions:
             min=0.0,
         ),
     ] = TOLERANCE
+    sheet: int | None = None  # Number of the worksheet that this is for, from 0
 
 
 class StepView(SentenceView[StepRecord]):
@@ -168,13 +174,20 @@ class StepView(SentenceView[StepRecord]):
     def read(
         self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
     ) -> StepRecord:
-        from tformer_cli.plugins.instruments.walkthrough.step import find_token
+        from tformer_cli.plugins.instruments.walkthrough.step import example_row, find_token
+        from tformer_cli.plugins.instruments.walkthrough.worksheet import worksheet_places
 
         named = one_head(subject, options.head) if options.head else None
         if sentence.maps is None:
             raise DataError("line 1: the sentence is blank; give one that is not")
         head = named or sentence.first_head()
-        row = find_token(options.token, sentence.row_labels(head.kind))
+        if options.sheet is not None:
+            places = worksheet_places(sentence, named, options.token)
+            head, row = places[options.sheet % len(places)]
+        elif options.token:
+            row = find_token(options.token, sentence.row_labels(head.kind))
+        else:
+            row = example_row(sentence, head)
         return _walk_head(subject, sentence, (head, row), options.tolerance, options.key)
 
     def report(
@@ -202,7 +215,7 @@ class StepView(SentenceView[StepRecord]):
             "steps": [_step_data(step, record.hidden) for step in record.steps],
         }
         if record.quiz is not None:
-            names = "number step what value" if record.with_answers else "number step what"
+            names = "number step what value=answer" if record.with_answers else "number step what"
             data["quiz"] = [to_json(blank, names) for blank in record.quiz.blanks]
         return data
 
@@ -218,6 +231,10 @@ class StepView(SentenceView[StepRecord]):
         )
         facts = ("token", record.where), ("example", record.example)
         yield Texts([*sentence.texts, *((name, prose(fact, room)) for name, fact in facts)])
+        if record.quiz is not None:
+            yield BLANK
+            yield text(("Name: ____________________", "bold"))
+            yield text(instruction(record.quiz))
         for step in record.steps:
             yield from _step_blocks(step, record.hidden, room)
         n_checks = sum(len(step.checks) for step in record.steps)
@@ -241,8 +258,18 @@ class StepView(SentenceView[StepRecord]):
                 if _has_room(table, is_alone=is_alone)
             ]
         weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
-        data |= {"weight": round6(weight), "is_whole": is_alone}
+        data |= {"weight": round6(weight), "is_whole": is_alone and record.quiz is None}
+        if record.quiz is not None:
+            data["instruction"] = instruction(record.quiz)
         return data if is_alone else pack_for_page(data, bits=24)
+
+
+def instruction(quiz: Quiz) -> str:
+    """Tells a student what to do with a worksheet."""
+    return (
+        f"Fill in the {count_of(len(quiz.blanks), 'numbered blank')}. Each follows from numbers "
+        "that are printed: compute with these digits and round to three decimal places."
+    )
 
 
 def _walk_head(
@@ -317,9 +344,20 @@ def _has_room(table: Table, *, is_alone: bool) -> bool:
 def _on_page(table: Table, data: dict[str, Any], quiz: Quiz, *, is_alone: bool) -> dict[str, Any]:
     """Adds how a table is drawn; in a report its first rows and components are kept, rounded."""
     n_columns = table.values.shape[1]
-    n_kept = n_columns if is_alone or table.columns else min(n_columns, COMPONENTS)
     values = data["values"]
-    if not is_alone:
+    if quiz.blanks:
+        # of the numbers themselves, for the answers follow from these digits
+        exact = table.values[:, :COMPONENTS].tolist()
+        values = [
+            [
+                None if shown is None else float(f"{value:.3f}")
+                for shown, value in zip(*row, strict=False)
+            ]
+            for row in zip(values, exact, strict=True)
+        ]
+        data["columns"] = data["columns"][:COMPONENTS]
+    elif not is_alone:
+        n_kept = n_columns if table.columns else min(n_columns, COMPONENTS)
         values = [row[:n_kept] for row in values[:ROWS]]
         data["rows"] = data["rows"][:ROWS]
     blanks = {

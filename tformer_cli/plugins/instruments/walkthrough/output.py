@@ -89,7 +89,7 @@ def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
 
 
 def _pooling_step(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
-    """Step 10 of what pools: the vector of the whole text or image, or its label."""
+    """The last step of what pools: the vector of the whole text or image, or its label."""
     pool, n_states, kind = Pooled(model.config), len(observed.states), model.config.pooler
     pooled = pool.of(observed.states)
     formulas, vectors = [pool.formula(n_states)], {"m": pooled}
@@ -138,7 +138,7 @@ def _vectors(name: str, vectors: dict[str, Tensor]) -> Table:
 
 
 def _position_step(model: PositionPredictor, observed: Observed, subject: Subject) -> Step:
-    """Step 10 of what predicts at positions: the word or label of the query's, or the first gap.
+    """The last step of what predicts at positions: a word or label of the query's or a gap's.
 
     Of a text without gaps it is the word that the model would put in the query's own place.
     """
@@ -184,7 +184,7 @@ def _formula(layer: nn.Linear, name: str) -> str:
 
 
 def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
-    """Step 10: the word that the decoder writes, at this position or, of the encoder, the last."""
+    """The last step: the word that the decoder writes here or, of the encoder, at the end."""
     sentence, is_source = subject.sentence, subject.head.kind == "enc"
     position = len(sentence.input_pieces) - 1 if is_source else subject.row
     chosen = sentence.captured.target_ids[position]

@@ -1,20 +1,17 @@
 """The computation of one head for one token, in steps: tables of numbers, formulas, checks.
 
-Eleven steps, from the input of the layer to the chosen word. The numbers of each are recomputed
+Twelve steps, from the input of the layer to the chosen word. The numbers of each are recomputed
 (`trace`); checks keep their distance from the numbers that the model itself computed
 (`observed`). The renderings only lay this out.
 
-Also here: how a token is named, which heads and tokens are worth working through, and worksheets.
-On a worksheet some numbers of a walk-through become blanks that follow from what is left.
-
-Every number that equals a blank's is hidden with it, anywhere in a table, and no blank is a number
-that a sentence or an example contains, so that nothing gives the answer away.
+Also here: how a token is named, which heads and tokens are worth working through, and the blanks
+of a worksheet (`worksheet` chooses them). Every number that equals a blank's is hidden with it,
+anywhere in a table.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import re
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +21,7 @@ from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.wording import SPACE_LABEL, is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -285,9 +282,6 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
     return first_row + int((distances + is_short).argmin())
 
 
-BLANKS_A_TABLE = 2  # Blanks in each table that has some
-FIRST_COMPONENTS = range(1, 5)  # May be blanks: shown everywhere; 0 is the example
-SMALLEST_SHARE = 0.005  # Smaller shares round to 0 and would teach nothing
 _CLOSE = 1e-9
 
 
@@ -299,6 +293,7 @@ class Blank:
     step: int
     what: str
     value: float
+    answer: float  # What the printed digits give, to as many digits
 
 
 @dataclass(frozen=True)
@@ -315,49 +310,3 @@ class Quiz:
             if abs(blank.value - value) <= _CLOSE * max(1.0, abs(value)):
                 return blank
         return None
-
-
-def make_quiz(record: StepRecord, seed: int) -> Quiz:
-    chance = random.Random(seed)
-    blanks: list[Blank] = []
-    for step in record.steps:
-        for table in step.tables:
-            cells = list(_cells(table))
-            for row, column in sorted(chance.sample(cells, min(BLANKS_A_TABLE, len(cells)))):
-                value = table.values[row, column].item()
-                if Quiz(tuple(blanks)).blank_of(value) is None:
-                    what = f"{table.caption}: {table.rows[row]}, {_column_name(table, column)}"
-                    number = len(blanks) + 1
-                    blanks.append(Blank(number=number, step=step.number, what=what, value=value))
-    return Quiz(tuple(blanks))
-
-
-def answer_key(record: StepRecord) -> str:
-    heading = f"# {record.head}, {record.where}\n"
-    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in record.hidden.blanks)
-    return heading + "".join(lines)
-
-
-def _cells(table: Table) -> Iterator[tuple[int, int]]:
-    """The cells of a table that can be blanks; most tables have none.
-
-    Of the tables by key the marked row, and everywhere component 0, are worked out as examples; the
-    largest scaled score and the chosen word's probability, whose row is marked, are told.
-    """
-    n_rows, n_columns = table.values.shape
-    others = [row for row in range(n_rows) if row != table.marked_row]
-    last = table.values[:, -1]
-    components = [c for c in FIRST_COMPONENTS if c < n_columns]
-    if table.name == "scaled":
-        yield from ((r, 1) for r in others if last[r].isfinite() and last[r] < last.max())
-    elif table.name in ("weights", "words"):
-        yield from ((r, 2) for r in others if last[r] >= SMALLEST_SHARE)
-    elif table.name == "weighted":
-        yield from ((r, c) for r in others for c in components if table.values[r, c] != 0)
-    elif table.name in ("z", "residual"):
-        rows = (0,) if table.name == "z" else sorted({2, n_rows - 1})
-        yield from ((r, c) for r in rows for c in components)
-
-
-def _column_name(table: Table, column: int) -> str:
-    return table.columns[column] if table.columns else f"component {column}"

@@ -43,6 +43,7 @@ class NormTrace:
     before: Tensor  # (D) r
     is_centered: bool  # True of a layer norm; an RMS norm takes no mean off and adds no β
     mean: float  # μ; 0 of an RMS norm
+    variance: float  # σ² over D; of an RMS norm mean(r²)
     deviation: float  # √(σ² + ε), variance over D; of an RMS norm √(mean(r²) + ε)
     scale: Tensor  # (D) γ
     shift: Tensor  # (D) β
@@ -57,23 +58,26 @@ class NormTrace:
             return f"LN({of}) = γ·({of} − μ) / √(σ² + ε) + β"
         return f"RMS({of}) = γ·{of} / √(mean({of}²) + ε)"
 
-    @property
-    def numbers(self) -> str:
-        if self.is_centered:
-            return f"Here μ = {self.mean:.4f} and √(σ² + ε) = {self.deviation:.4f}."
-        return f"Here √(mean(r²) + ε) = {self.deviation:.4f}."
-
-    @property
-    def rows(self) -> tuple[tuple[str, Tensor], ...]:
-        standardized = (self.before - self.mean) / self.deviation
+    def numbers(self, of: str) -> str:
         if self.is_centered:
             return (
-                ("(r − μ)/√(σ²+ε)", standardized),
+                f"Here μ = {self.mean:.4f}, the variance σ² = {self.variance:.4f} and "
+                f"√(σ² + ε) = {self.deviation:.4f}."
+            )
+        return (
+            f"Here mean({of}²) = {self.variance:.4f} and √(mean({of}²) + ε) = {self.deviation:.4f}."
+        )
+
+    def rows(self, of: str) -> tuple[tuple[str, Tensor], ...]:
+        standardized, result = (self.before - self.mean) / self.deviation, f"{self.name}({of})"
+        if self.is_centered:
+            return (
+                (f"({of} − μ)/√(σ²+ε)", standardized),
                 ("γ", self.scale),
                 ("β", self.shift),
-                ("LN(r)", self.after),
+                (result, self.after),
             )
-        return ("r/√(mean(r²)+ε)", standardized), ("γ", self.scale), ("RMS(r)", self.after)
+        return (f"{of}/√(mean({of}²)+ε)", standardized), ("γ", self.scale), (result, self.after)
 
 
 def normalize_rows(rows: Tensor, norm: Norm) -> Tensor:
@@ -87,6 +91,9 @@ def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
         before=before,
         is_centered=linear.is_centered,
         mean=before.mean().item() if linear.is_centered else 0.0,
+        variance=(
+            before.var(correction=0) if linear.is_centered else before.square().mean()
+        ).item(),
         deviation=linear.deviation.item(),
         scale=linear.scale,
         shift=linear.shift,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tformer_cli.heads.names import Inspected
 from tformer_cli.plugins.instruments.observed import Observed, observe
+from tformer_cli.plugins.instruments.walkthrough.feed_forward import feed_forward_step
 from tformer_cli.plugins.instruments.walkthrough.output import output_step
 from tformer_cli.plugins.instruments.walkthrough.step import (
     Check,
@@ -22,6 +23,7 @@ from tformer_cli.plugins.instruments.walkthrough.trace import EmbeddingTrace, He
 from tformer_cli.wording import count_of
 
 TERMS = 4  # Terms of the sum that are written out
+MASKED_NAMED = 4  # Masked keys that are named
 
 
 def walk_through(model: Inspected, subject: Subject) -> StepRecord:
@@ -43,6 +45,7 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
         _matrix_form(trace, observed, subject),
         _concatenation(trace, observed, subject),
         _residual(trace, observed, subject.row),
+        feed_forward_step(model, observed, subject, trace),
         output_step(model, observed, subject),
     )
     return StepRecord(
@@ -71,10 +74,12 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         says = f"x is the hidden state that enters {place}, as the model computed it."
     if trace.norm_before is not None:
         name = f"{trace.norm_before.name}(x)"
-        rows, labels = [*rows, trace.norm_before.after], [*labels, name]
+        more_labels, more_rows = zip(*trace.norm_before.rows("x"), strict=True)
+        rows, labels = [*rows, *more_rows], [*labels, *more_labels]
         formulas.append(trace.norm_before.formula("x"))
         checks.append(check(name, trace.entering, observed.entering))
         says += f" This model normalizes first (pre-norm): below, x stands for {name}."
+        says += f" {trace.norm_before.numbers('x')}"
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
     tables = [] if trace.embedding is None else _pixels(trace.embedding, subject)
@@ -291,7 +296,7 @@ def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         name="scaled",
         title=scaling.title,
         formulas=(formula, *(trace.attention.positions.formulas if "b" in terms else ())),
-        says=f"{scaling.says} Keys that the query may not see are masked with −∞.",
+        says=f"{scaling.says} {_describe_mask(subject)}",
         worked=f"{calculation} = {trace.scaled[worked]:.3f}",
         tables=(
             table_by_key(
@@ -303,6 +308,19 @@ def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
             ),
         ),
         checks=(check("scaled scores", trace.scaled[finite], models[finite]),),
+    )
+
+
+def _describe_mask(subject: Subject) -> str:
+    masked = subject.keys[subject.n_visible :]
+    if not masked:
+        return "Keys that the query may not see are masked with −∞; here it sees all."
+    keys = f"{count_of(len(masked), 'key')} after it, {', '.join(masked[:MASKED_NAMED])}"
+    more = ", …" if len(masked) > MASKED_NAMED else ""
+    verb = "is" if len(masked) == 1 else "are"
+    return (
+        f"The query may not see the {keys}{more}, which {verb} masked: −∞ before the softmax, "
+        "exactly 0 after it."
     )
 
 
@@ -479,12 +497,12 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     )
     if trace.norm_after is not None and observed.normed is not None:
         norm = trace.norm_after
-        summed = (*summed, *(values for _, values in norm.rows))
-        labels = (*labels, *(label for label, _ in norm.rows))
+        summed = (*summed, *(values for _, values in norm.rows("r")))
+        labels = (*labels, *(label for label, _ in norm.rows("r")))
         formulas = (*formulas, norm.formula("r"))
         says = (
             "The output is added to the input of the layer; then the sum is normalized "
-            f"(post-norm). {norm.numbers}"
+            f"(post-norm). {norm.numbers('r')}"
         )
         checks.append(check(f"{norm.name}(r)", norm.after, observed.normed[row]))
     return Step(

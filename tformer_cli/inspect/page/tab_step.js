@@ -15,6 +15,7 @@ addTab({
       showTabs();
     }));
     choices.forEach((button, n) => button.append(bidi(walks[n].token)));
+    if (chosen.quiz) panel.append(sheetCard(chosen, one));
     panel.append(card("", ...(walks.length > 1 ? [make("div", { class: "choices", role: "group", "aria-label": "Head and token" }, ...choices)] : []),
       make("h3", {}, `${chosen.head}: ${data.kinds[chosen.head.split(".")[0]]}`),
       make("p", { class: "says" }, `When the model ${chosen.head.startsWith("enc") ? "reads" : "writes"} `, make("b", {}, bidi(chosen.token)),
@@ -37,7 +38,7 @@ addTab({
       return make("li", { value: String(step.number) }, button);
     })));
     if (chosen.quiz?.some(blank => "value" in blank)) cards.push(answersCard(chosen.quiz));
-    panel.append(make("div", { class: "indexed" }, index, make("div", { class: "cards" }, ...cards)));
+    panel.append(make("div", { class: chosen.quiz ? "indexed sheet" : "indexed" }, index, make("div", { class: "cards" }, ...cards)));
   },
 });
 
@@ -83,6 +84,13 @@ function lowered(text, subscript) {
   return parts.flatMap((part, n) => [[part], [part], [make("sub", {}, part)]][n % 3]);
 }
 
+/** The head of a worksheet: its title, a line for the name, and what to do. */
+function sheetCard(record, one) {
+  const number = data.sentences.length > 1 ? ` ${data.sentences.indexOf(one) + 1}` : "";
+  return make("div", { class: "panel sheet-head" }, make("h2", {}, `Worksheet${number}: attention head ${record.head} for `, bidi(record.token)),
+    make("p", { class: "name-line" }, "Name: ", make("span", {}), " Date: ", make("span", {})), make("p", {}, record.instruction));
+}
+
 /** The answers of a worksheet, folded away. */
 function answersCard(quiz) {
   const rows = quiz.map(blank => [`(${blank.number})`, decimal(blank.value), `step ${blank.step}, ${blank.what}`]);
@@ -96,18 +104,21 @@ function stepTable(table) {
 
 function drawnTable(table) {
   const columns = table.columns.length ? table.columns : table.values[0].map((_, n) => String(n));
-  const cut = table.width > columns.length ? [make("th", { scope: "col" }, `… ${table.width}`)] : [];
+  const cut = table.width > columns.length ? [make("th", { scope: "col" }, `… of ${table.width}`)] : [];
   const shareHead = table.share === null ? [] : [make("th", { class: "text", "aria-hidden": "true" })];
   const largest = Math.max(...table.values.flat().map(value => Math.abs(value ?? 0)), 1e-30);
+  const isMasked = (row, i) => row.some((value, j) => value === null && !(`${i},${j}` in table.blanks));
+  const isNamed = table.columns.length > 0, hasMasked = isNamed && table.share === null && table.values.some(isMasked);
   const lines = table.rows.map((text, i) => {
     const cells = table.values[i].map((value, j) => `${i},${j}` in table.blanks ? blankCell(table.blanks[`${i},${j}`]) : stepCell(value, largest, table.columns.length > 0));
     if (table.share !== null) {
-      cells.push(make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * (table.values[i][table.share] ?? 0)).toFixed(1)}px` })));
+      cells.push(isNamed && isMasked(table.values[i], i) ? make("td", { class: "text" }, "masked") : make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * (table.values[i][table.share] ?? 0)).toFixed(1)}px` })));
     }
+    if (hasMasked) cells.push(make("td", { class: "text" }, isMasked(table.values[i], i) ? "masked" : ""));
     return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
   });
   return make("div", { class: table.rows.length > 2 ? "scroll" : "scroll flat" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
-    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead, ...(hasMasked ? [make("td")] : []))),
     make("tbody", {}, ...lines)));
 }
 
