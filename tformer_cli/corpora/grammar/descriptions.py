@@ -2,7 +2,7 @@
 
 from tformer_cli.corpora.grammar.adjuncts import STATE_TENSES, destination, frequency, place, time
 from tformer_cli.corpora.grammar.choices import Pool
-from tformer_cli.corpora.grammar.clauses import be, clause, predicate
+from tformer_cli.corpora.grammar.clauses import CONTRACTED, CONTRACTED_SHARE, be, clause, predicate
 from tformer_cli.corpora.grammar.phrases import (
     Draft,
     Phrase,
@@ -171,6 +171,8 @@ def weather(draft: Draft) -> Phrase:
     fait = {"present": "fait", "past": "faisait", "future": "fera"}[tense]
     it, verb, what = draft.link(), draft.link(), draft.link()
     source, target = rng.pick(lexicon.WEATHER.items)
+    if rng.chance(CONTRACTED_SHARE):
+        forms = CONTRACTED.get(forms, forms)
     phrase = Phrase(
         [("it", it), *tokens(forms, verb), (source, what)],
         [("il", it), (fait, verb), (target, what)],
