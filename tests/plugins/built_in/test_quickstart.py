@@ -26,6 +26,12 @@ from tformer_cli.plugins.instruments.jobs.ablate import inspect_ablate
 from tformer_cli.recipe import load_recipe
 from tformer_cli.wording import visible
 
+EVERYDAY = {
+    "I love pizza.": "J'adore la pizza.",
+    "My name is Anna.": "Je m'appelle Anne.",
+    "Let's go!": "Allons-y !",
+}
+NONSENSE = "blorf wug snark ziffle"
 TINY = [
     "training.max_steps=4",
     "validation.every=4",
@@ -169,6 +175,15 @@ def test_the_shipped_recipe_keeps_its_promise(tmp_path):
     assert result.training.aligned.counts.error_rate < 0.15
     for (source, translation, reference), text in zip(result.samples[:2], FAMOUS, strict=True):
         assert (source, translation) == (text, reference)
+    doubts = {}
+    for line in [*EVERYDAY, NONSENSE]:
+        out = output_of(
+            "translate", str(result.page.parent), "--doubt", "--format", "tsv", "-q", line
+        )
+        _, source, translation, _, doubt = out.splitlines()[0].split("\t")
+        doubts[source] = translation, float(doubt)
+    assert {source: doubts[source][0] for source in EVERYDAY} == EVERYDAY
+    assert max(doubts[source][1] for source in EVERYDAY) < 0.5 < doubts[NONSENSE][1]
 
 
 @pytest.mark.long

@@ -1,13 +1,14 @@
 """The quickstarts: a built-in corpus, a small model, its scores and its heads, start to end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tformer_cli.artifacts.config_file import FREQUENCIES, TOKENIZER
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,
     LabelEvaluation,
@@ -18,6 +19,7 @@ from tformer_cli.evaluate.evaluate import (
 )
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
+from tformer_cli.inspect.jobs.calibrate import CalibrationSettings, calibrate
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_html, render_view
@@ -39,6 +41,8 @@ FAMOUS = (
 PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
 # Examples of the test that are shown.
 N_TRANSLATIONS, N_LABELED = 5, 6
+# Held-out pairs to which doubt is fitted: seconds, where all would take a minute.
+N_CALIBRATED = 500
 PAGE = "heads.html"
 # Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
@@ -80,6 +84,8 @@ def quickstart(
     if training.was_finished:  # perhaps before heads were measured
         training = replace(training, aligned=store_measured_heads(recipe, run))
     pairs = held_out_pairs(recipe)
+    if recipe.task.kind == "translate":
+        _calibrate(run, held_out_pairs(recipe, "valid")[:N_CALIBRATED], device)
     tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
     write_text(page, tested.page)
@@ -104,10 +110,19 @@ def _check_place(recipe: Recipe, run: Path) -> None:
         raise ArtifactError(f"{run}: holds other files ({shown}); name a new directory")
 
 
-def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
+def held_out_pairs(recipe: Recipe, split: str = "test") -> list[SentencePair]:
     trained = recipe.data.train[0]
-    test: dict[str, Any] = {trained.format: "test"}  # its name is that of the split's field
-    return list(read_corpus(replace(trained, **test), ""))
+    held_out: dict[str, Any] = {trained.format: split}  # its name is that of the split's field
+    return list(read_corpus(replace(trained, **held_out), ""))
+
+
+def _calibrate(run: Path, pairs: Sequence[SentencePair], device: str) -> None:
+    """Fits doubt to pairs that training did not learn, so that nonsense is marked as doubtful."""
+    opened = open_model(run, "translate", device=device, n_best=1)
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    # A model that translates nothing well has no doubt to fit: `calibrate` says so when asked
+    with suppress(DataError):
+        calibrate(opened, sources, references, CalibrationSettings())
 
 
 def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[Evaluation]:

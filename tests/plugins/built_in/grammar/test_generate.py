@@ -7,12 +7,17 @@ from itertools import islice, pairwise
 import pytest
 
 from tformer_cli.errors import DataError
-from tformer_cli.plugins.built_in.grammar import generate
+from tformer_cli.plugins.built_in.grammar import everyday, generate
 from tformer_cli.plugins.built_in.grammar.choices import Choices
+from tformer_cli.plugins.built_in.grammar.clauses import be, predicate
 from tformer_cli.plugins.built_in.grammar.complex import winograd
 from tformer_cli.plugins.built_in.grammar.generate import draw_pair, generate_corpus, split_of
-from tformer_cli.plugins.built_in.grammar.phrases import Draft
-from tformer_cli.plugins.built_in.grammar.surface import detokenize_english, detokenize_french
+from tformer_cli.plugins.built_in.grammar.phrases import Draft, pronoun
+from tformer_cli.plugins.built_in.grammar.surface import (
+    detokenize_english,
+    detokenize_french,
+    finish,
+)
 from tformer_cli.plugins.built_in.grammar.words import lexicon
 from tformer_cli.plugins.built_in.make_corpus import write_corpus
 
@@ -34,7 +39,7 @@ def test_the_same_seed_gives_the_same_bytes_on_every_machine():
     digest = hashlib.sha256()
     for split, pair in generate_corpus(500, seed=7):
         digest.update(f"{split}\t{pair.source}\t{pair.target}\t{pair.pharaoh()}\n".encode())
-    assert digest.hexdigest() == "8175338d3c520ff2b5b408882a3280aef6335319faaa1ea8c5b32b4018b1fece"
+    assert digest.hexdigest() == "4f2bed7a9ba4b3ad405c4ed27dca99afd3290b4b80a95e017941757e8dd859f5"
 
 
 def test_another_seed_gives_other_sentences(corpus):
@@ -129,6 +134,58 @@ def test_french_leaves_no_elision_or_contraction_undone(corpus):
             assert (first, second) not in {("de", "les"), ("à", "les"), ("de", "des")}
             if first in ("de", "à") and second == "le":
                 pytest.fail(pair.target)
+
+
+def test_everyday_sentences_have_their_translations(monkeypatch):
+    monkeypatch.setattr(everyday, "LIKED", "food drink")  # all others would take too long
+    rng = Choices(5)
+    spoken = [(everyday.greeting, "!"), (everyday.saying, "."), (everyday.inquiry, "?"),
+              (everyday.introduction, "."), (everyday.liking, "."), (everyday.liking_question, "?"),
+              (everyday.suggestion, "!")]  # fmt: skip
+    pairs = {}
+    for construction, mark in spoken:
+        for _ in range(3000):
+            phrase = construction(Draft(rng))
+            pair = finish(phrase.english, phrase.french, mark)
+            pairs[pair.source] = pair.target
+            assert {i for i, _ in pair.links} == set(range(len(pair.source_words))), pair
+            assert {j for _, j in pair.links} == set(range(len(pair.target_words))), pair
+    for source, target in {
+        "Good morning, Paul!": "Bonjour, Paul !",
+        "Thank you very much!": "Merci beaucoup !",
+        "I don't know.": "Je ne sais pas.",
+        "It is not true.": "Ce n'est pas vrai.",
+        "Can you help me?": "Pouvez-vous m'aider ?",
+        "What is your name?": "Comment vous appelez-vous ?",
+        "How is your mother?": "Comment va votre mère ?",
+        "How old is her brother?": "Quel âge a son frère ?",
+        "My name is Anna.": "Je m'appelle Anne.",
+        "His name is Paul.": "Il s'appelle Paul.",
+        "This is Mary.": "Voici Marie.",
+        "She is a nurse.": "Elle est infirmière.",
+        "I'm an actor.": "Je suis acteur.",
+        "I love pizza.": "J'adore la pizza.",
+        "I don't like wine.": "Je n'aime pas le vin.",
+        "Do you like apples?": "Aimez-vous les pommes ?",
+        "Let's go!": "Allons-y !",
+        "Let's go to the station!": "Allons à la gare !",
+        "Let's dance!": "Dansons !",
+    }.items():
+        assert pairs[source] == target
+
+
+def test_a_pronoun_and_its_auxiliary_are_often_one_word():
+    rng, seen = Choices(2), {}
+    for _ in range(4000):
+        draft = Draft(rng)
+        subject, adjective = pronoun(draft), draft.rng.pick(lexicon.ANIMATE[:5])
+        main = be(draft, subject, draft.rng.pick(["present", "past", "future"]))
+        phrase = main.extend(predicate(draft, adjective, subject)).statement()
+        pair = finish(phrase.english, phrase.french, ".")
+        seen[pair.source] = pair.target
+    assert seen["I'm tired."] == seen["I am tired."] == "Je suis fatigué."
+    assert seen["They'll be tired."] == seen["They will be tired."] == "Ils seront fatigués."
+    assert not any(word in text for text in seen for word in ("'s was", "'swas", "was'", "'m not'"))
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 Read in this order: the folder `words` (`lexicon.toml` and the forms of its words), `surface`
 (tokens, elision, links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then
-the constructions in `constructions`, `descriptions`, `coreference`, `complex` and `questions`, last
+the constructions in `constructions`, `descriptions`, `coreference`, `complex` and `everyday`, last
 `generate` (which construction how often, and the split) and `write`.
 
 How a sentence is made. Both languages grow together. A token is a word with a bit mask, and two
@@ -14,8 +14,9 @@ comparison; *there is* / *il y a*; possession and age; giving; travel (countries
 *must* and verbs with an infinitive; passive; weather; coordination of subjects, objects and
 clauses; an object taken up by a pronoun (*found the apple and ate it* / *l'a mangée*); reasons,
 circumstances (*when*, *if*, *while*) and *that* clauses; subject and object relatives; questions
-with and without question words; commands; and the family of *The animal didn't cross the street
-because it was too tired (too wide)*, plain, dated, reported and turned round with *so*.
+with and without question words; commands; greetings, introductions, likes, suggestions and small
+talk; and the family of *The animal didn't cross the street because it was too tired (too wide)*,
+plain, dated, reported and turned round with *so*.
 
 Decisions, made so that one English sentence has one French translation:
 

@@ -22,6 +22,9 @@ REFLEXIVE = ("me", "se", "nous", "vous", "se")
 # *ca|n't*, *wo|n't*: the negation is a token with its own links
 SHORTENED = {"can": "ca", "will": "wo"}
 CONTRACTION_SHARE = 0.8
+CONTRACTED = {"am": "'m", "is": "'s", "are": "'re", "will": "'ll"}
+"""What a pronoun makes of the auxiliary that follows it: *I'm*, *she's*."""
+CONTRACTED_SHARE = 0.25
 COMPOUND_TENSES = frozenset({"past", "perfect"})
 
 
@@ -34,6 +37,8 @@ class Clause:
     rest: Tokens
     finite: Tokens
     tail: Tokens
+    contracts: bool = False
+    """True if a statement of it says *I'm*, not *I am*."""
 
     def extend(self, addition: Phrase) -> "Clause":
         self.rest = self.rest + addition.english
@@ -41,8 +46,12 @@ class Clause:
         return self
 
     def statement(self) -> Phrase:
+        aux = self.aux
+        # Only before more words: nobody says *yes, I'm*
+        if self.contracts and self.subject.pronoun and aux and (len(aux) > 1 or self.rest):
+            aux = [(CONTRACTED.get(aux[0][0], aux[0][0]), aux[0][1]), *aux[1:]]
         return Phrase(
-            self.subject.english + self.aux + self.rest,
+            self.subject.english + aux + self.rest,
             self.subject.french + self.finite + self.tail,
         )
 
@@ -89,7 +98,10 @@ def clause(
         rest = rest + obj.english
         if not obj.clitic:
             tail = tail + govern(verb, obj, links.verb)
-    return Clause(subject, aux, rest, finite, tail)
+    # *isn't*, not *'sn't*
+    has_contraction = any(english == "n't" for english, _ in aux)
+    contracts = subject.pronoun and draft.rng.chance(CONTRACTED_SHARE) and not has_contraction
+    return Clause(subject, aux, rest, finite, tail, contracts)
 
 
 def govern(verb: Verb, obj: Phrase, link: int) -> Tokens:

@@ -8,7 +8,13 @@ from tformer_cli.plugins.built_in.grammar.adjuncts import (
     time,
 )
 from tformer_cli.plugins.built_in.grammar.choices import Pool
-from tformer_cli.plugins.built_in.grammar.clauses import be, clause, predicate
+from tformer_cli.plugins.built_in.grammar.clauses import (
+    CONTRACTED,
+    CONTRACTED_SHARE,
+    be,
+    clause,
+    predicate,
+)
 from tformer_cli.plugins.built_in.grammar.phrases import (
     Draft,
     Phrase,
@@ -177,6 +183,8 @@ def weather(draft: Draft) -> Phrase:
     fait = {"present": "fait", "past": "faisait", "future": "fera"}[tense]
     it, verb, what = draft.link(), draft.link(), draft.link()
     source, target = rng.pick(lexicon.WEATHER.items)
+    if rng.chance(CONTRACTED_SHARE):
+        forms = CONTRACTED.get(forms, forms)
     phrase = Phrase(
         [("it", it), *tokens(forms, verb), (source, what)],
         [("il", it), (fait, verb), (target, what)],

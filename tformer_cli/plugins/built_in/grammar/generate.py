@@ -9,7 +9,7 @@ import numpy as np
 from tformer_cli.errors import DataError
 from tformer_cli.plugins.built_in.grammar import complex as several
 from tformer_cli.plugins.built_in.grammar import constructions as single
-from tformer_cli.plugins.built_in.grammar import descriptions
+from tformer_cli.plugins.built_in.grammar import descriptions, everyday
 from tformer_cli.plugins.built_in.grammar.choices import Choices, Pool
 from tformer_cli.plugins.built_in.grammar.clauses import Clause, be, clause, govern, question
 from tformer_cli.plugins.built_in.grammar.complex import deed, describable_subject
@@ -178,11 +178,13 @@ CONSTRUCTIONS = Pool(
         (descriptions.comparison, "."), (single.passive, "."), (single.taking, "."),
         (descriptions.weather, "."), (yes_no, "?"), (adverbial, "?"),
         (which, "?"), (who, "?"), (what, "?"),
-        (command, "!"),
+        (command, "!"), (everyday.greeting, "!"), (everyday.saying, "."), (everyday.inquiry, "?"),
+        (everyday.introduction, "."), (everyday.liking, "."), (everyday.liking_question, "?"),
+        (everyday.suggestion, "!"),
     ],
     [
         17.0, 6, 5, 9, 2.5, 4, 6, 1.3, 1.3, 5, 5, 9, 4.5, 4, 5, 3, 3, 5, 2, 2.5, 3.5, 4, 6, 0.6,
-        2.5, 2.5, 2, 0.8, 0.8, 2,
+        2.5, 2.5, 2, 0.8, 0.8, 2, 1, 1, 1.4, 1.4, 1.3, 0.5, 1.2,
     ],
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from tformer_cli.plugins.built_in.grammar.words.morphology_french import ELIDED,
 Token = tuple[str, int]
 Tokens = list[Token]
 
-ENGLISH_GLUED = frozenset({"n't", "'s", ".", ",", "?", "!"})
+ENGLISH_GLUED = frozenset({"n't", "'s", "'m", "'re", "'ll", ".", ",", "?", "!"})
 FRENCH_GLUED = frozenset({".", ","})
 HYPHENATED = "-"
 

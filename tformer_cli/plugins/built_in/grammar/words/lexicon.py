@@ -45,10 +45,15 @@ STEEP = 4.0
 COLORED = frozenset({"clothes", "portable", "vehicle", "fixture", "flower"})
 NATIONAL = frozenset({"human", "vehicle", "text", "song", "show"})
 
+PROFESSIONS = frozenset(entries(TABLES["everyday"].pop("professions")))
 _EXPRESSIONS = {
     name: Pool([parse_expression(e) for e in entries(table)])
-    for name, table in TABLES["expressions"].items()
+    for name, table in {**TABLES["expressions"], **TABLES["everyday"]}.items()
 }
+GREETINGS = _EXPRESSIONS["greetings"]
+SAYINGS = _EXPRESSIONS["sayings"]
+INQUIRIES = _EXPRESSIONS["inquiries"]
+ADDRESSES = _EXPRESSIONS["addresses"]
 PAST_TIMES = _EXPRESSIONS["past_times"]
 PRESENT_TIMES = _EXPRESSIONS["present_times"]
 FUTURE_TIMES = _EXPRESSIONS["future_times"]
