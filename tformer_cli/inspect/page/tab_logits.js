@@ -26,10 +26,10 @@ addTab({
 const predictedName = () => isLabeled() ? "label" : hasPlaces() ? (givesTags() ? "label" : "fills in") : "writes";
 
 function candidateTable(positions) {
-  const nTop = positions[0].top.length;
-  const names = ["read", predictedName(), "logit", "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
+  const nTop = positions[0].top.length, hasLogits = positions[0].logit !== undefined; // stored reports may have none
+  const names = ["read", predictedName(), ...(hasLogits ? ["logit"] : []), "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
   const lines = positions.map((position, i) => positionRow(i, bidi(position.read),
-    make("td", { class: "text" }, bidi(position.piece)), make("td", {}, decimal(position.logit, 2)), make("td", {}, decimal(position.probability)),
+    make("td", { class: "text" }, bidi(position.piece)), ...(hasLogits ? [make("td", {}, decimal(position.logit, 2))] : []), make("td", {}, decimal(position.probability)),
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * position.probability).toFixed(1)}px` })),
     make("td", {}, String(position.rank)), make("td", {}, decimal(position.entropy, 2)),
     ...position.top.map(one => candidate(one, one.id === position.id, one.logit))));
@@ -59,7 +59,7 @@ function positionRow(i, name, ...cells) {
   return line;
 }
 
-function candidate({ piece, probability: p }, isBest, logit = null) {
+function candidate({ piece, probability: p }, isBest, logit) {
   return make("td", { class: isBest ? "text best" : "text", style: `background:color-mix(in srgb, var(--cross) ${(45 * p).toFixed(0)}%, transparent)` },
-    bidi(piece), ` ${decimal(p, 2)}`, ...(logit === null ? [] : [" ", make("small", {}, decimal(logit, 1))]));
+    bidi(piece), ` ${decimal(p, 2)}`, ...(logit === undefined ? [] : [" ", make("small", {}, decimal(logit, 1))]));
 }

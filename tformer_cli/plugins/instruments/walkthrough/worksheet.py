@@ -112,14 +112,14 @@ def _other_tokens_first(places: Sequence[Place]) -> list[Place]:
 def _fit_cells(record: StepRecord, table: Table) -> Iterator[tuple[int, int, float]]:
     """Yields the cells of a table that can be blanks, each with its answer."""
     answers = [
-        (row, column, _printed(_compute(record, table, row, column)))
+        (row, column, _round_off(_compute(record, table, row, column)))
         for row, column in _cells(table)
     ]
     exact = [
         (row, column, answer)
         for row, column, answer in answers
         if abs(table.values[row, column]) >= SMALLEST
-        and answer == _printed(table.values[row, column].item())
+        and answer == _round_off(table.values[row, column].item())
         and (table.name != "weighted" or _is_fit_weight(record, row))
     ]
     if table.name == "weights" and not exact and answers:
@@ -132,7 +132,7 @@ def _is_fit_weight(record: StepRecord, row: int) -> bool:
     """True if the weight of a key, perhaps a blank, is the same from printed digits."""
     weights = record.table("weights")
     computed = _compute(record, weights, row, 2)
-    return _printed(computed) == _printed(weights.values[row, 2].item())
+    return _round_off(computed) == _round_off(weights.values[row, 2].item())
 
 
 def _cells(table: Table) -> Iterator[tuple[int, int]]:
@@ -168,13 +168,13 @@ def _compute(record: StepRecord, table: Table, row: int, column: int) -> float:
     if table.name in ("weights", "words"):
         total = values[:, 1].sum().item() if table.name == "weights" else _total(values, row)
         digits = DIGITS if table.name == "weights" else DIGITS + 1  # as its sentence tells it
-        return _printed(values[row, 1].item()) / round(total, digits)
+        return _round_off(values[row, 1].item()) / round(total, digits)
     if table.name == "weighted":
         weight = record.table("weights").values[row, -1].item()
-        return _printed(weight) * _printed(record.table("v").values[row, column].item())
+        return _round_off(weight) * _round_off(record.table("v").values[row, column].item())
     if table.name == "z":
-        return sum(map(_printed, record.table("weighted").values[:, column].tolist()))
-    numbers = [_printed(value) for value in values[:, column].tolist()]
+        return sum(map(_round_off, record.table("weighted").values[:, column].tolist()))
+    numbers = [_round_off(value) for value in values[:, column].tolist()]
     if table.name == "residual" and row > 2:  # the norm: what is standardized, γ and maybe β
         standardized, scale, *shift = numbers[3:row]
         return standardized * scale + sum(shift)
@@ -194,10 +194,10 @@ def _scale(record: StepRecord, table: Table, row: int) -> float:
     root = math.sqrt(record.table("q").values.shape[1])
     is_root = math.isclose(factor * root, 1.0, rel_tol=1e-6)
     factor = 1.0 / round(root, 4) if is_root else float(f"{factor:.4g}")
-    return _printed(score) * factor + sum(map(_printed, terms))
+    return _round_off(score) * factor + sum(map(_round_off, terms))
 
 
-def _printed(value: float) -> float:
+def _round_off(value: float) -> float:
     return float(f"{value:z.{DIGITS}f}")
 
 
