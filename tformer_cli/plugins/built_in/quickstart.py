@@ -19,7 +19,6 @@ from tformer_cli.evaluate.evaluate import (
 )
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
-from tformer_cli.inspect.jobs.calibrate import CalibrationSettings, calibrate
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.views import inspect_view
 from tformer_cli.inspect.pages import render_html, render_view
@@ -28,6 +27,7 @@ from tformer_cli.kinds.kind import Progress
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import Recipe, has_run
+from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
@@ -43,6 +43,7 @@ PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
 N_TRANSLATIONS, N_LABELED = 5, 6
 # Held-out pairs to which doubt is fitted: seconds, where all would take a minute.
 N_CALIBRATED = 500
+CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 PAGE = "heads.html"
 # Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
@@ -120,9 +121,9 @@ def _calibrate(run: Path, pairs: Sequence[SentencePair], device: str) -> None:
     """Fits doubt to pairs that training did not learn, so that nonsense is marked as doubtful."""
     opened = open_model(run, "translate", device=device, n_best=1)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    # A model that translates nothing well has no doubt to fit: `calibrate` says so when asked
+    # A model that translates nothing well has no doubt to fit: `tformer calibrate` says so
     with suppress(DataError):
-        calibrate(opened, sources, references, CalibrationSettings())
+        load_place(CALIBRATE)(opened, sources, references)
 
 
 def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[Evaluation]:

@@ -16,8 +16,13 @@ from xml.etree.ElementTree import SubElement
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import to_json
 from tformer_cli.model.methods import POSITIONS
-from tformer_cli.plugins.instruments.chart import render_curves
-from tformer_cli.show.curves import Curve, Scale, round_ticks, write_ticks
+from tformer_cli.plugins.instruments.chart import (
+    Curve,
+    Scale,
+    render_curves,
+    round_ticks,
+    write_ticks,
+)
 from tformer_cli.show.document import BLANK, Block, Room, Table, Text, text
 from tformer_cli.show.palette import LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.svg import MARGIN, draw_text, number

@@ -166,10 +166,11 @@ def calibrate(
     opened: Opened,
     sources: Sequence[str],
     references: Sequence[str],
-    settings: CalibrationSettings,
+    settings: CalibrationSettings | None = None,
     progress: Callable[[int], None] = lambda done: None,  # noqa: ARG005 - the default is silent
 ) -> CalibrationReport:
     """Fits doubt to held-out lines, and stores it in the model's directory."""
+    settings = settings or CalibrationSettings()
     heads = Aligner(opened.directory).heads
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
