@@ -43,10 +43,11 @@ SETTINGS = {
     "add_module_names": False, "python_maximum_signature_line_length": 80,
     "default_role": "code",  # docstrings have backticks as in Markdown
 }  # fmt: skip
-# Paper does not scroll, and fingers do not hover
+# Paper does not scroll, fingers do not hover, and a phone is narrower than the figure
 CSS = """
 iframe { width: 100%; height: 80vh; border: 1px solid var(--color-background-border); }
 @media print { pre { white-space: pre-wrap !important; } iframe { display: none; } }
+.figure { overflow-x: auto; } .figure svg { min-width: 36rem; }
 @media (hover: none) { button.copybtn { opacity: 1; } }
 """
 CLASSES = (
@@ -119,8 +120,14 @@ def with_links(file: Path, names: dict[str, str]) -> str:
         target = os.path.relpath(file.parent / link[1], ROOT)
         return f"]({names.get(target, target)}{link[2]})"
 
+    def drawn(picture: re.Match[str]) -> str:
+        svg = (file.parent / picture[1]).read_text(encoding="utf-8")
+        return f'```{{raw}} html\n<div class="figure">\n{svg}</div>\n```'
+
+    # A picture next to its document is drawn in the page, so that its boxes are links
+    text = re.sub(r"^!\[.*\]\((\w+\.svg)\)$", drawn, file.read_text("utf-8"), flags=re.MULTILINE)
     links = re.compile(r"\]\(([\w./-]+\.(?:md|png|svg))(#[^)]*|)\)")
-    return links.sub(moved, file.read_text(encoding="utf-8"))
+    return links.sub(moved, text)
 
 
 def notebook_page(name: str) -> str:

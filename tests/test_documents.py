@@ -591,6 +591,18 @@ def test_every_link_and_picture_is_there(document):
             assert file.parent == GUIDE, f"{target} is not in the wheel"
 
 
+def test_every_box_of_the_figure_leads_to_a_section_of_its_guide():
+    figure = (GUIDE / "transformer.svg").read_text(encoding="utf-8")
+    assert len(figure.encode()) <= 10_000
+    links = re.findall(r'<a href="([^"]*)">', figure)
+    assert figure.count("<a ") == figure.count("</a>") == len(links)
+    page = GUIDE / "how-a-transformer-works.md"
+    sections = {f"#{anchor}" for anchor in anchors_of(page)}
+    assert set(links) <= sections
+    # and each section has its box
+    assert sections - set(links) == {"#how-a-transformer-works"}
+
+
 def banned_in(text: str) -> list[str]:
     return [match[0] for match in re.finditer("|".join(BANNED), text, re.IGNORECASE)]
 
@@ -638,7 +650,7 @@ def test_every_guide_is_listed():
         "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}
-    topics |= {"architecture", "documents", "extending", "translating"}
+    topics |= {"architecture", "documents", "extending", "how-a-transformer-works", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())
     for guide in GUIDES:

@@ -42,6 +42,14 @@ def test_links_between_documents_have_the_names_of_the_site(tmp_path):
     assert "](../../.pictures" not in SITE["with_links"](root / "tests/benchmarks/README.md", names)
 
 
+def test_the_figure_is_drawn_in_its_page_so_that_its_boxes_are_links():
+    guide = Path(__file__).parents[1] / "tformer_cli/guide/how-a-transformer-works.md"
+    text = SITE["with_links"](guide, {})
+    assert '```{raw} html\n<div class="figure">\n<svg xmlns=' in text
+    assert "</svg>\n</div>\n```\n" in text
+    assert "](transformer.svg)" not in text
+
+
 @pytest.mark.parametrize(
     "sentence",
     ["Keys such as menu.*.title or a_b_c", "a <file>, [default: none] | x", "C:\\*"],

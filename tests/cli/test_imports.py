@@ -25,6 +25,7 @@ ROWS = {
     "--help": [*HEAVY, *COMMANDS],
     "score --help": [*HEAVY, *OTHERS],
     "help score": HEAVY,
+    "guide softmax": HEAVY,
     "inspect --help": [*HEAVY, *COMMANDS],
     "inspect flow --help": [*HEAVY, *OTHERS],
     "info MODEL": ["torch"],

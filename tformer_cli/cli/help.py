@@ -360,13 +360,21 @@ def usage_message(error: TyperException) -> str:
     if command:
         shown = [name for name, _, _ in context.command.summaries(context)]
         known = [*shown, *context.command.unlisted]
-        hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
+        hint = did_you_mean(suggestions(command[2], known)) or _hint_by_words(command[2], context)
         # Other tools have a command `list`; here the group itself lists
         if command[2] == "list" and context.command.invoke_without_command:
             hint = f"did you mean `{context.command_path}`?"
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
     where = "" if problem.startswith("--") else f"{context.command_path}: "
     return f"{where}{problem}; see `{context.command_path} --help`"
+
+
+def _hint_by_words(word: str, context: Any) -> str:  # noqa: ANN401 - Typer's
+    """Advice for a word that no command is like: of the field, it may stand in the guides."""
+    from tformer_cli.guide.search import suggest_commands
+
+    summaries = ((name, summary) for name, _, summary in context.command.summaries(context))
+    return suggest_commands(word, summaries) or _without_guess("", context)
 
 
 def _other_names(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401

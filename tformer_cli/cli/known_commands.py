@@ -31,7 +31,7 @@ class Command(NamedTuple):
 _SUMMARIES = {
     START: {
         "quickstart": "Train a small model in minutes and look inside it.",
-        "guide": "Print a guide, or list the topics.",
+        "guide": "Print a guide, find a word in the guides, or list the topics.",
         "recipes": "List the shipped recipes, show one, or copy one to edit.",
         "models": "List models that MODEL may name by a short name or a pair.",
         "make-corpus": "Write a built-in corpus to files: English and French, ratings, strings or "

@@ -18,7 +18,8 @@ from tformer_cli.wording import did_you_mean, suggestions
 FOLDER = Path(__file__).parent
 # Topics in the order to read them; others follow.
 ORDER = (
-    *("translating", "documents", "comparing", "serving", "formats", "training", "distilling"),
+    *("how-a-transformer-works", "translating", "documents", "comparing", "serving", "formats"),
+    *("training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "interpretability", "teaching", "performance", "python"),
     *("architecture", "extending", "glossary"),
@@ -26,7 +27,7 @@ ORDER = (
 # Topic besides the guides: a page.
 SAMPLE = "sample-report"
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
-_MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
+MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,10 @@ def guides() -> list[Guide]:
     files = {file.stem: file for file in sorted(FOLDER.glob("*.md"))}
     names = [*(name for name in ORDER if name in files), *(n for n in files if n not in ORDER)]
     return [_read(files[name]) for name in names]
+
+
+def has_guide(topic: str) -> bool:
+    return any(guide.topic == topic.lower() for guide in guides())
 
 
 def find_guide(topic: str) -> Guide:
@@ -85,7 +90,7 @@ def _read(file: Path) -> Guide:
     prose = next((b for b in blocks if b[0].isalpha() or b[0] in "`*["), "")
     sentence = re.split(r"(?<=[.!?])\s", " ".join(prose.split()), maxsplit=1)[0]
     return Guide(
-        topic=file.stem, title=title, summary=_MARKUP.sub(r"\1", sentence).rstrip(":"), text=text
+        topic=file.stem, title=title, summary=MARKUP.sub(r"\1", sentence).rstrip(":"), text=text
     )
 
 

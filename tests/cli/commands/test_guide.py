@@ -1,5 +1,6 @@
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -7,7 +8,9 @@ import pytest
 
 from tests.commands import under
 from tformer_cli import guide as workflow
+from tformer_cli.cli.known_commands import find_command
 from tformer_cli.guide import FOLDER, ORDER, guides, notebooks, sample_report
+from tformer_cli.guide.search import word_pattern
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
 LONG = f"tformer translate {' '.join(map(str, range(60)))}"
@@ -56,11 +59,66 @@ def test_in_a_pipe_a_guide_is_its_markdown(folder):
 
 
 def test_an_unknown_topic_names_the_nearest(folder):
-    result = run("format")
+    result = run("formast")
     assert result.exit_code == 2
-    assert result.stderr == "error: TOPIC: there is no guide format; did you mean formats?\n"
+    assert result.stderr == "error: TOPIC: there is no guide formast; did you mean formats?\n"
     assert "there are formats, counting, zebra" in run("xyzzy").stderr
     assert "did you mean sample-report?" in run("sample").stderr
+
+
+def test_a_word_is_found_in_glossary_commands_and_guides(folder):
+    glossary = "# Glossary\n\nTerms.\n\n**Steps, stages.** Parts: `tformer inspect-step`.\n"
+    (folder / "glossary.md").write_text(glossary, encoding="utf-8")
+    (folder / "formats.md").write_text(f"# Formats\n\nNo word.\n\n{'a ' * 60}STEP {'b ' * 60}\n")
+    result = run("step")
+    assert (result.exit_code, result.stderr) == (0, "")
+    start, commands, found = result.stdout.split("\n## ")
+    assert start == "**Steps, stages.** Parts: `tformer inspect-step`.\n"
+    assert "- `tformer inspect-step`: Work through one attention head" in commands
+    formats, counting, zebra = found.splitlines()[3:6]
+    # Without markup, in reading order, cut between words on both sides
+    assert counting == "counting: … is easy, see the table and seq: it has steps. More follows."
+    assert zebra.startswith("zebra: Counting")
+    assert len(formats) <= 80
+    assert re.fullmatch(r"formats: … [a ]+STEP [b ]+ …", formats)
+    assert "How to count" in run("how", "to", "count").stdout
+    for nothing in ("steppes", "", "-"):
+        assert f"there is no guide {nothing}; there are" in run("--", nothing).stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "matches"),
+    [
+        ("queries", "The query asks", True), ("query", "many queries", True),
+        ("heads", "Head by head", True), ("head", "two heads", True),
+        ("feed forward", "a feed-forward layer", True), ("FFN", "an ffn", True),
+        ("decoder", "the encoder–decoder attention", True), ("norm", "normalized", True),
+        ("top", "the topic", False), ("mask", "unmasked", False), ("loss", "glosses", False),
+    ],
+)  # fmt: skip
+def test_a_word_stands_for_its_forms(word, text, matches):
+    assert bool(word_pattern(word).search(text)) == matches
+
+
+def test_every_entry_of_the_glossary_names_a_command_that_exists():
+    text = (FOLDER / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\*\*(.+)\.\*\* (.+)$", text, re.MULTILINE)
+    assert len(entries) == text.count("\n**")
+    names = [name.lower() for name, _ in entries]
+    assert names == sorted(names)
+    for name, sentence in entries:
+        commands = re.findall(r"`tformer ([\w-]+)", sentence)
+        assert commands, name
+        assert all(map(find_command, commands)), name
+
+
+def test_every_word_that_the_guide_to_the_figure_explains_is_in_the_glossary():
+    text = (FOLDER / "how-a-transformer-works.md").read_text(encoding="utf-8")
+    glossary = (FOLDER / "glossary.md").read_text(encoding="utf-8")
+    names = "\n".join(re.findall(r"^\*\*(.+)\.\*\*", glossary, re.MULTILINE))
+    words = re.findall(r"\*\*([^*]+)\*\*", text)
+    assert len(words) > 25
+    assert [word for word in words if not word_pattern(word).search(names)] == []
 
 
 def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 def guide(
-    topic: str | None = argument(
+    topic: list[str] | None = argument(
         "TOPIC",
-        "Guide to print; without it, lists the topics.",
+        "Guide to print, or a word to find; without it, lists the topics.",
         default=None,
         complete=complete_topics,
     ),
@@ -48,21 +48,22 @@ def guide(
     output: Annotated[OutputOption, Holds({"text", "HTML"})] = STANDARD_STREAM,
     quiet: QuietOption = False,
 ) -> None:
-    """Print a guide, or list the topics.
+    """Print a guide, find a word in the guides, or list the topics.
 
     On a terminal, the guide is formatted and shown in $PAGER, unless --quiet; elsewhere you get the
-    Markdown. sample-report is a report page, to open in a browser without training a model; topics
-    that end in .ipynb are notebooks.
+    Markdown. Any other word is looked up in the glossary, the commands and the guides.
+    sample-report is a report page, to open in a browser without training a model; topics that end
+    in .ipynb are notebooks.
 
     Examples:
         tformer guide
-        tformer guide translating
+        tformer guide how-a-transformer-works
+        tformer guide softmax
         tformer guide sample-report -o report.html
         tformer guide translating.ipynb -o translating.ipynb
     """
     from tformer_cli.guide import (
         SAMPLE,
-        find_guide,
         guides,
         notebook_text,
         notebooks,
@@ -70,26 +71,38 @@ def guide(
     )
 
     is_on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
-    if topic is None:
+    word = " ".join(topic or ())
+    if not topic:
         if output != STANDARD_STREAM:
             raise UsageError("--output: there is no guide to write; name a TOPIC")
         rows = [(page.topic, page.summary) for page in guides()]
         rows += [(name, f"A notebook: {title}.") for name, title in notebooks().items()]
         show_list(stdout_console(), [*rows, (SAMPLE, "A report page to open; needs -o FILE.")])
         return
-    if topic == SAMPLE or topic in notebooks():
+    if word == SAMPLE or word in notebooks():
         if is_on_terminal:
             raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
-        if topic == SAMPLE:
+        if word == SAMPLE:
             check_ending(output, ["html"])
-        text = sample_report() if topic == SAMPLE else notebook_text(topic)
+        text = sample_report() if word == SAMPLE else notebook_text(word)
     else:
-        text = find_guide(topic).text
+        text = _text_of(word)
     if is_on_terminal:
         show_guide(stdout_console(), text, is_paged=not quiet)
         return
     with results(output) as stream:
         stream.write(utf8_line(text.rstrip("\n")))
+
+
+def _text_of(word: str) -> str:
+    """Reads a guide, or else writes where the word stands."""
+    from tformer_cli.cli.known_commands import known_commands
+    from tformer_cli.guide import find_guide, has_guide
+    from tformer_cli.guide.search import write_search_page
+
+    summaries = ((name, row.summary) for name, row in known_commands())
+    page = "" if has_guide(word) else write_search_page(word, summaries)
+    return page or find_guide(word).text
 
 
 def show_guide(console: "Console", text: str, *, is_paged: bool = False) -> None:
