@@ -1,0 +1,141 @@
+// Text to the ids of pieces and back, exactly as tformer's tokenizers in Python do.
+// - `readTokenizer` takes what `page_tokenizer` of tokenizer_json.py wrote, which refuses by name
+//   whatever is not known here.
+// - `encode` is `tokenizer.source.encode` of Python: it adds the tokens that this tokenizer begins or
+//   ends each text with (`<s>` of BERT, a language's token), but never the `</s>` of a model's
+//   sources, nor the `<s>` of a decoder: the model adds those, by its configuration.
+// - A blank text that has no piece has no ids at all, not even those it would begin with.
+// - Lone surrogates are read as U+FFFD. Text such as "</s>" is text, never a special token.
+// - `pieces` gives readable labels: "▁" is a space, "<0xE2>" a byte that is no character by itself.
+// - `decode` omits special tokens and those that name a language.
+
+import { mergeSymbols } from "./pieces.js";
+import { decodeBytes, escapePattern, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, writeBytes } from "./normalizers.js";
+
+/**
+ * @typedef {{
+ *   encode: (text: string) => number[],
+ *   encodePhrase: (text: string) => number[],
+ *   pieces: (ids: number[]) => string[],
+ *   decode: (ids: number[]) => string,
+ *   size: number,
+ * }} TokenizerSide `encodePhrase`: without the tokens that a text begins and ends with
+ */
+
+const UNKNOWN_ID = 1;
+// Characters of remembered words; beyond, memory starts afresh
+const MOST_REMEMBERED = 1 << 20;
+
+/**
+ * @param {any} json what `page_tokenizer` returns
+ * @returns {TokenizerSide & {source: TokenizerSide, target: TokenizerSide}} encodes sources and decodes targets
+ */
+export function readTokenizer(json) {
+  const source = readSide(json.source), target = readSide({ ...json.source, ...json.target });
+  return { ...target, encode: source.encode, encodePhrase: source.encodePhrase, source, target };
+}
+
+/** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], decode: (ids: number[]) => string}>} */
+const SIDE_READERS = { library: readLibrarySide };
+
+/** @param {any} side @returns {TokenizerSide} */
+function readSide(side) {
+  const { encodePhrase, decode } = SIDE_READERS[side.kind](side);
+  const labels = readLabels(side);
+  return {
+    encodePhrase: text => encodePhrase(replaceSurrogates(text)),
+    encode: text => {
+      const ids = encodePhrase(replaceSurrogates(text));
+      return ids.length ? [...side.start, ...ids, ...side.end] : ids;
+    },
+    pieces: ids => ids.map(id => labels[id]),
+    decode,
+    size: labels.length,
+  };
+}
+
+/** @param {any} side @returns {string[]} the label of each id: its text, but for exceptions */
+function readLabels({ names, labels, inBytes }) {
+  return names.map((/** @type {string} */ name, /** @type {number} */ id) => {
+    const bytes = inBytes ? readBytes(name) : null;
+    return labels[id] ?? (bytes ? decodeBytes(bytes) : name).replaceAll(" ", "▁");
+  });
+}
+
+/**
+ * The tokenizer of the library `tokenizers`: normalizer, splits, a model of words, decoder.
+ *
+ * @param {any} side
+ */
+function readLibrarySide(side) {
+  const { model, names } = side;
+  const clean = readNormalizer(side.cleaner), normalize = readNormalizer(side.normalizer);
+  const split = readSplitter(side.splitter), join = readDecoder(side.decoder);
+  const ids = new Map(names.map((name, id) => [name, id])), silent = new Set(side.silent);
+  const cut = rememberWords(WORD_MODELS[model.type](model, names, ids));
+  const encodePart = (/** @type {string} */ text) => split(normalize(text)).flatMap(cut);
+  const splitNew = readNewTokens(side.newTokens, ids.get(writeBytes(" ")));
+  return {
+    encodePhrase: (/** @type {string} */ text) => splitNew(clean(text)).flatMap(part => (typeof part === "number" ? part : encodePart(part))),
+    decode: (/** @type {number[]} */ row) => join(row.filter(id => !silent.has(id)).map(id => names[id])),
+  };
+}
+
+/**
+ * Finds the words that were added to a tokenizer of tformer: each stands between spaces.
+ *
+ * @param {[string, number][]} words @param {number} space the piece of a space
+ * @returns {(text: string) => (string | number)[]} texts around the words, and the ids of the words
+ */
+function readNewTokens(words, space) {
+  if (!words.length) return text => [text];
+  const ids = new Map(words), longestFirst = [...ids.keys()].sort((one, other) => other.length - one.length);
+  const pattern = new RegExp(`(?<![^ ])(?:${longestFirst.map(escapePattern).join("|")})(?![^ ])`, "gv");
+  return text => {
+    const parts = /** @type {(string | number)[]} */ ([]);
+    let place = 0;
+    for (const match of text.matchAll(pattern)) {
+      // the tokenizer adds a space before a part; a part without more is the piece of a space
+      if (place < match.index) parts.push(text.slice(place, match.index - 1) || space);
+      parts.push(ids.get(match[0]));
+      place = match.index + match[0].length + 1;
+    }
+    if (!place || place <= text.length) parts.push(place ? text.slice(place) || space : text);
+    return parts;
+  };
+}
+
+/** @param {(word: string) => number[]} cut @returns {(word: string) => number[]} */
+function rememberWords(cut) {
+  const known = new Map();
+  let nCharacters = 0;
+  return word => {
+    let row = known.get(word);
+    if (row === undefined) {
+      if (nCharacters > MOST_REMEMBERED) {
+        known.clear();
+        nCharacters = 0;
+      }
+      row = cut(word);
+      known.set(word, row);
+      nCharacters += word.length;
+    }
+    return row;
+  };
+}
+
+/** @type {Record<string, (model: any, names: string[], ids: Map<string, number>) => (word: string) => number[]>} */
+const WORD_MODELS = {
+  BPE: readMerges,
+  WordLevel: (model, _, ids) => word => [ids.get(word) ?? UNKNOWN_ID],
+};
+
+/** @param {any} model @param {string[]} names @param {Map<string, number>} ids */
+function readMerges(model, names, ids) {
+  const ranks = new Map();
+  for (let place = 0; place < model.merges.length; place += 2) {
+    ranks.set(`${names[model.merges[place]]}\0${names[model.merges[place + 1]]}`, place);
+  }
+  const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(`${left}\0${right}`);
+  return (/** @type {string} */ word) => mergeSymbols([...word], rankOf).map(piece => ids.get(piece));
+}
