@@ -7,13 +7,18 @@ The engine's steps are fewer than the library's, whose parts are translated here
 - patterns of Oniguruma become JavaScript's, with the flag v.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tformer_cli.errors import UsageError
 from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.sentencepiece.spm_file import UNUSED
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import (
     SPACES,
     SPECIAL_PIECES,
@@ -61,6 +66,8 @@ def _refusal(what: str) -> UsageError:
 def _read_side(side: TokenizerSide) -> dict[str, Any]:
     if isinstance(side, JointTokenizer):
         own = _joint(side)
+    elif isinstance(side, SentencePieceSide):
+        own = _sentencepiece(side)
     else:
         raise _refusal(f"tokenizers of the kind {type(side).__name__}")
     return {**own, "start": side.start, "end": side.end}
@@ -106,6 +113,44 @@ def _library(
         "labels": _labels(side, [_text(name) if in_bytes else name for name in names]),
         "silent": sorted(silent),
         "newTokens": [],
+    }
+
+
+def _sentencepiece(side: SentencePieceSide) -> dict[str, Any]:
+    model, vocabulary = side.file.model, side.vocabulary
+    if vocabulary.new_tokens:
+        raise _refusal("new tokens of an imported translation model")
+    if model.algorithm == "bpe" and model.of_type(UNUSED):
+        raise _refusal('unused pieces of a SentencePiece model of the kind "bpe"')
+    texts = vocabulary.bytes
+    silent = [n for n, text in enumerate(texts) if not text]
+    in_bytes = [
+        [n, text[0]]
+        for n, (text, piece) in enumerate(zip(texts, vocabulary.pieces, strict=True))
+        if len(text) == 1 and piece == f"<0x{text[0]:02X}>"
+    ]
+    spm = {
+        "algorithm": model.algorithm,
+        "pieces": model.pieces,
+        # the shortest number that is the same in 32 bits
+        "scores": [float(str(np.float32(score))) for score in model.scores],
+        "types": "".join(map(str, model.types)),
+        "byteFallback": model.byte_fallback,
+        "charsmap": base64.b64encode(model.charsmap).decode(),
+        "addsSpace": model.add_dummy_prefix,
+        "trimsSpaces": model.remove_extra_whitespaces,
+    }
+    return {
+        "kind": "sentencepiece",
+        "names": vocabulary.pieces,
+        "inBytes": False,
+        "labels": _labels(side, vocabulary.pieces),
+        "spm": spm,
+        "ids": side.piece_ids,
+        "silent": silent,
+        "bytes": in_bytes,
+        "tags": side.takes_tags,
+        "prompts": [[prompt, side.encode_phrases([prompt])[0]] for prompt in side.prompts],
     }
 
 

@@ -12,13 +12,13 @@ const BYTE_ALPHABET = (() => {
   return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(shown(byte) ? byte : others++));
 })();
 const ALPHABET_BYTES = new Map(BYTE_ALPHABET.map((character, byte) => [character, byte]));
-const ENCODER = new TextEncoder();
-const DECODER = new TextDecoder("utf-8", { ignoreBOM: true });
+export const UTF8_ENCODER = new TextEncoder();
+const UTF8_DECODER = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** @param {string} text @returns {string} a character of GPT-2's alphabet for each byte */
 export function writeBytes(text) {
   let written = "";
-  for (const byte of ENCODER.encode(text)) written += BYTE_ALPHABET[byte];
+  for (const byte of UTF8_ENCODER.encode(text)) written += BYTE_ALPHABET[byte];
   return written;
 }
 
@@ -30,11 +30,42 @@ export function readBytes(piece) {
 
 /** @param {Iterable<number>} bytes @returns {string} each broken character becomes U+FFFD */
 export function decodeBytes(bytes) {
-  return DECODER.decode(Uint8Array.from(bytes));
+  return UTF8_DECODER.decode(Uint8Array.from(bytes));
 }
 
+// Well-formed characters of UTF-8 (Unicode Standard, table 3-7), one character for each byte
+const WELL_FORMED = new RegExp(
+  "(?:[\0-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+  + "|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+|.", "gs");
+
+/**
+ * Joins texts and bytes; other than `decodeBytes`, each byte of a broken character becomes U+FFFD.
+ *
+ * @param {(string | number)[]} parts
+ * @returns {string}
+ */
+export function joinTextsAndBytes(parts) {
+  let text = "", bytes = "";
+  for (const part of [...parts, ""]) {
+    if (typeof part === "number") {
+      bytes += String.fromCharCode(part);
+      continue;
+    }
+    for (const [run] of bytes.matchAll(WELL_FORMED)) text += decodeBytes(Array.from(run, character => character.charCodeAt(0)));
+    text += part;
+    if (part) bytes = "";
+  }
+  return text;
+}
+
+// White space of Python and of the library `tokenizers`, which JavaScript's differs from
+const SPACES_AROUND = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/g;
+
+/** @param {string} text @returns {string} as `str.strip` of Python */
+export const stripSpaces = text => text.replace(SPACES_AROUND, "");
+
 /** @param {string} text @returns {string} the text with U+FFFD for each half of a character */
-export const replaceSurrogates = text => DECODER.decode(ENCODER.encode(text));
+export const replaceSurrogates = text => UTF8_DECODER.decode(UTF8_ENCODER.encode(text));
 
 /** @param {string} text @returns {string} a pattern that it matches */
 export const escapePattern = text => text.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&");
@@ -107,7 +138,7 @@ export function readDecoder(steps) {
   const functions = steps.map(step => {
     switch (step.type) {
       case "Bytes":
-        return (/** @type {string[]} */ names) => [decodeBytes(names.flatMap(name => readBytes(name) ?? [...ENCODER.encode(name)]))];
+        return (/** @type {string[]} */ names) => [decodeBytes(names.flatMap(name => readBytes(name) ?? [...UTF8_ENCODER.encode(name)]))];
       case "Strip":
         return (/** @type {string[]} */ names) => names.map(name => stripStart(name, step.text, step.most));
       case "Fuse":

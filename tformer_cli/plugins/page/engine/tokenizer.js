@@ -9,8 +9,9 @@
 // - `pieces` gives readable labels: "▁" is a space, "<0xE2>" a byte that is no character by itself.
 // - `decode` omits special tokens and those that name a language.
 
-import { mergeSymbols } from "./pieces.js";
 import { decodeBytes, escapePattern, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, writeBytes } from "./normalizers.js";
+import { mergeSymbols } from "./pieces.js";
+import { readSpmSide } from "./sentencepiece.js";
 
 /**
  * @typedef {{
@@ -35,19 +36,19 @@ export function readTokenizer(json) {
   return { ...target, encode: source.encode, encodePhrase: source.encodePhrase, source, target };
 }
 
-/** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], decode: (ids: number[]) => string}>} */
-const SIDE_READERS = { library: readLibrarySide };
+/** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], encode?: (text: string) => number[], decode: (ids: number[]) => string}>} */
+const SIDE_READERS = { library: readLibrarySide, sentencepiece: readSpmSide };
 
 /** @param {any} side @returns {TokenizerSide} */
 function readSide(side) {
-  const { encodePhrase, decode } = SIDE_READERS[side.kind](side);
-  const labels = readLabels(side);
+  const { encodePhrase, encode, decode } = SIDE_READERS[side.kind](side), labels = readLabels(side);
+  const addEnds = (/** @type {string} */ text) => {
+    const ids = encodePhrase(text);
+    return ids.length ? [...side.start, ...ids, ...side.end] : ids;
+  };
   return {
     encodePhrase: text => encodePhrase(replaceSurrogates(text)),
-    encode: text => {
-      const ids = encodePhrase(replaceSurrogates(text));
-      return ids.length ? [...side.start, ...ids, ...side.end] : ids;
-    },
+    encode: text => (encode ?? addEnds)(replaceSurrogates(text)),
     pieces: ids => ids.map(id => labels[id]),
     decode,
     size: labels.length,
