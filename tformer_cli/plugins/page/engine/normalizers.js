@@ -98,6 +98,28 @@ export function readNormalizer(steps) {
   return text => functions.reduce((result, change) => change(result), text);
 }
 
+/**
+ * Splits a text at tokens that were added to a vocabulary; of several that begin together the longest.
+ *
+ * @param {[string, number | null][]} tokens with their ids; null: one that stays text
+ * @returns {(text: string) => (string | number)[]} texts, none empty, and ids
+ */
+export function readAddedTokens(tokens) {
+  if (!tokens.length) return text => [text];
+  const ids = new Map(tokens), longestFirst = [...ids.keys()].sort((one, other) => other.length - one.length);
+  const pattern = compilePattern(longestFirst.map(escapePattern).join("|"));
+  return text => {
+    const parts = /** @type {(string | number)[]} */ ([]);
+    let place = 0;
+    for (const match of text.matchAll(pattern)) {
+      if (ids.get(match[0]) === null) continue;
+      parts.push(text.slice(place, match.index), ids.get(match[0]));
+      place = match.index + match[0].length;
+    }
+    return [...parts, text.slice(place)].filter(part => part !== "");
+  };
+}
+
 /** @param {string} text @param {RegExp} pattern @param {boolean} isRemoved @returns {string[]} */
 function splitAround(text, pattern, isRemoved) {
   const parts = [];
@@ -113,7 +135,7 @@ function splitAround(text, pattern, isRemoved) {
 
 /**
  * @param {Step[]} steps
- * @returns {(text: string) => string[]} words, which are cut into pieces each by itself
+ * @returns {(text: string, isFirst: boolean) => string[]} words, which are cut into pieces each by itself
  */
 export function readSplitter(steps) {
   const functions = steps.map(step => {
@@ -123,11 +145,20 @@ export function readSplitter(steps) {
         return (/** @type {string} */ text) => splitAround(text, pattern, step.removed);
       case "Bytes":
         return (/** @type {string} */ text) => [writeBytes(text)];
+      case "Metaspace":
+        return (/** @type {string} */ text, /** @type {boolean} */ isFirst) => splitMetaspace(text, isFirst, step);
       default:
         throw new Error(`unknown splitter ${step.type}`);
     }
   });
-  return text => functions.reduce((words, cut) => words.flatMap(word => cut(word)), text ? [text] : []);
+  return (text, isFirst) => functions.reduce((words, cut) => words.flatMap((word, place) => cut(word, isFirst && !place)), text ? [text] : []);
+}
+
+/** @param {string} text @param {boolean} isFirst @param {Step} step */
+function splitMetaspace(text, isFirst, { mark, prepends, splits }) {
+  const marked = text.replaceAll(" ", mark), isPrepended = prepends === "always" || (prepends === "first" && isFirst);
+  const whole = isPrepended && !marked.startsWith(mark) ? mark + marked : marked;
+  return splits ? whole.split(new RegExp(`(?=${mark})`, "v")) : [whole];
 }
 
 /**
@@ -136,11 +167,20 @@ export function readSplitter(steps) {
  */
 export function readDecoder(steps) {
   const functions = steps.map(step => {
+    const pattern = step.pattern ? compilePattern(step.pattern) : null;
     switch (step.type) {
       case "Bytes":
         return (/** @type {string[]} */ names) => [decodeBytes(names.flatMap(name => readBytes(name) ?? [...UTF8_ENCODER.encode(name)]))];
       case "Strip":
         return (/** @type {string[]} */ names) => names.map(name => stripStart(name, step.text, step.most));
+      case "Replace":
+        return (/** @type {string[]} */ names) => names.map(name => name.replace(pattern, () => step.text));
+      case "ByteNames":
+        return joinByteNames;
+      case "Metaspace":
+        return (/** @type {string[]} */ names) => names.map((name, place) => name.replaceAll(step.mark, place || step.prepends === "never" ? " " : ""));
+      case "WordPiece":
+        return (/** @type {string[]} */ names) => names.map((name, place) => joinWordPiece(name, place > 0, step));
       case "Fuse":
         return (/** @type {string[]} */ names) => [names.join("")];
       default:
@@ -155,4 +195,34 @@ function stripStart(name, text, most) {
   let n = 0;
   while (n < most && name.startsWith(text, n * text.length)) n++;
   return name.slice(n * text.length);
+}
+
+/** @param {string[]} names @returns {string[]} `<0xE2>` as bytes: if a run is no text, each is U+FFFD */
+function joinByteNames(names) {
+  const texts = [];
+  let run = [];
+  for (const name of [...names, ""]) {
+    if (/^<0x[0-9A-Fa-f]{2}>$/.test(name)) {
+      run.push(parseInt(name.slice(3, 5), 16));
+      continue;
+    }
+    const text = decodeBytes(run), isText = String(UTF8_ENCODER.encode(text)) === String(run);
+    if (run.length) texts.push(...(isText ? [text] : run.map(() => "\ufffd")));
+    texts.push(name);
+    run = [];
+  }
+  return texts.slice(0, -1);
+}
+
+// How BERT's decoder mends English, one after the other
+const CLEANED_UP = [
+  [" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"], [" 's", "'s"],
+  [" 've", "'ve"], [" 're", "'re"],
+];
+
+/** @param {string} name @param {boolean} isLater @param {Step} step @returns {string} */
+function joinWordPiece(name, isLater, { prefix, cleans }) {
+  let text = name;
+  if (isLater) text = name.startsWith(prefix) ? name.slice(prefix.length) : ` ${name}`;
+  return cleans ? CLEANED_UP.reduce((changed, [long, short]) => changed.replaceAll(long, short), text) : text;
 }

@@ -4,6 +4,9 @@
 //   is copied rounds: SentencePiece keeps path scores in 32 bits, `tokenizers` in 64.
 // - Longest match (Devlin et al. 2019): from the left; a word with an unknown rest is unknown.
 
+// How much less an unknown character scores than any piece, in both libraries
+export const UNKNOWN_PENALTY = 10;
+
 /**
  * Joins neighbors while a pair has a rank: the lowest first, of equal ranks the leftmost.
  * @param {string[]} symbols

@@ -4,10 +4,9 @@
 // - Unknown characters are their bytes, or else one unknown piece as long as they follow each other.
 
 import { escapePattern, joinTextsAndBytes, stripSpaces, UTF8_ENCODER } from "./normalizers.js";
-import { findBestCut, listPrefixes, mergeSymbols } from "./pieces.js";
+import { findBestCut, listPrefixes, mergeSymbols, UNKNOWN_PENALTY } from "./pieces.js";
 
 const NORMAL_TYPE = "1", USER_TYPE = "4";
-const UNKNOWN_PENALTY = 10;
 
 /** @param {any} side */
 export function readSpmSide(side) {
