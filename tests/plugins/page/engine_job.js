@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { readTensors } from "./weights.js";
 import { Model } from "./model.js";
+import { force, nextWords, search } from "./search.js";
 
 const bytes = path => {
   const file = readFileSync(path);
@@ -27,6 +28,9 @@ const JOBS = {
     });
     return { logits, maps: rows.map((_, row) => model.mapsOf(state, order.indexOf(row))), source: state.source };
   },
+  search: (model, { sources, settings, options }) => sources.map(ids => search(model, ids, settings, options)),
+  force: (model, { source, ids, top }) => force(model, source && model.encode(source), ids, { top }),
+  next: (model, { ids, prefix, k }) => nextWords(model, ids, prefix, k),
 };
 
 const results = JSON.parse(readFileSync(process.argv[2], "utf8")).map(({ job, config, weights, ...asked }) => {

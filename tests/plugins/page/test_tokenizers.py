@@ -77,7 +77,7 @@ def check_equal(tokenizer, lines=LINES):
 
 
 @pytest.mark.parametrize("normalization", ["nfc", "none"])
-@pytest.mark.parametrize("algorithm", ["bpe", "byte", "char", "word"])
+@pytest.mark.parametrize("algorithm", ["bpe", "byte", "char", "word", "unigram"])
 def test_tokenizers_of_tformer(algorithm, normalization):
     config = TokenizerConfig(algorithm=algorithm, vocab_size=400, normalization=normalization)
     check_equal(train_tokenizer(ENGLISH + FRENCH, config))

@@ -7,13 +7,23 @@ The engine's steps are fewer than the library's, whose parts are translated here
 - patterns of Oniguruma become JavaScript's, with the flag v.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tformer_cli.errors import UsageError
+from tformer_cli.text.foreign_pieces import (
+    BytePieceTokenizer,
+    LibraryTokenizer,
+    WordPieceTokenizer,
+)
 from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.sentencepiece.spm_file import UNUSED
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import (
     SPACES,
     SPECIAL_PIECES,
@@ -61,6 +71,12 @@ def _refusal(what: str) -> UsageError:
 def _read_side(side: TokenizerSide) -> dict[str, Any]:
     if isinstance(side, JointTokenizer):
         own = _joint(side)
+    elif isinstance(side, SentencePieceSide):
+        own = _sentencepiece(side)
+    elif isinstance(side, LibraryTokenizer):
+        own = _foreign(side)
+    elif isinstance(side, BytePieceTokenizer | WordPieceTokenizer):
+        own = _library(side, json.loads(side.library_json), range(side.vocab_size))
     else:
         raise _refusal(f"tokenizers of the kind {type(side).__name__}")
     return {**own, "start": side.start, "end": side.end}
@@ -73,15 +89,36 @@ def _joint(side: JointTokenizer) -> dict[str, Any]:
     cleaner = [_replace(SPACES, " "), _replace(UNSEEN, ""), {"type": "NFC"}]
     pieces = ["".join(BYTE_CHARACTERS[byte] for byte in f" {w}".encode()) for w in side.new_tokens]
     vocabulary = content["model"]["vocab"]
-    return _library(side, content, range(side.vocab_size), {*range(N_SPECIAL)}) | {
+    content["added_tokens"] = []
+    return _library(side, content, range(side.vocab_size)) | {
         "cleaner": cleaner if is_cleaned else [],
         "newTokens": [[w, vocabulary[p]] for w, p in zip(side.new_tokens, pieces, strict=True)],
     }
 
 
-def _library(
-    side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int], silent: set[int]
-) -> dict[str, Any]:
+def _foreign(side: LibraryTokenizer) -> dict[str, Any]:
+    content = json.loads(side.library_json)
+    ours = {number: place for place, number in enumerate(side.foreign)}
+    tokens = {token["id"]: token for token in content["added_tokens"]}
+    for token in tokens.values():
+        for setting in ("single_word", "lstrip", "rstrip"):
+            if token[setting] and not token["special"]:
+                raise _refusal(f"the setting {setting} of the token {token['content']}")
+    own = _library(side, content, side.foreign)
+    listed = {*content["model"]["vocab"].values()}
+    for place, number in enumerate(side.foreign):
+        if number in tokens:
+            own["names"][place] = tokens[number]["content"]
+    added: dict[bool, list[Any]] = {False: [], True: []}
+    for number, token in tokens.items():
+        text = side.normalize(token["content"]) if token["normalized"] else token["content"]
+        entry = [text, None if token["special"] else ours[number]]
+        added[token["normalized"]].append(entry)
+    unlisted = [place for place, n in enumerate(side.foreign) if n not in listed]
+    return own | {"added": added[False], "addedNormalized": added[True], "unlisted": unlisted}
+
+
+def _library(side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     """Translates a tokenizer of the library, given its id of each of ours."""
     model = content["model"]
     stored = model["vocab"]  # of "unigram" with scores
@@ -92,20 +129,62 @@ def _library(
     )
     piece_of = {number: piece for piece, number in pieces}
     names = [piece_of.get(number, "") for number in ids]
+    splitter = _translate(content["pre_tokenizer"], _SPLITTERS, "pre-tokenizer")
     decoder = _translate(content["decoder"], _DECODERS, "decoder")
-    in_bytes = {"type": "Bytes"} in decoder
+    is_total = _BYTES in splitter and _ALPHABET.issubset(piece_of.values())
     return {
         "kind": "library",
         "cleaner": [],
         "normalizer": _translate(content["normalizer"], _NORMALIZERS, "normalizer"),
-        "splitter": _translate(content["pre_tokenizer"], _SPLITTERS, "pre-tokenizer"),
-        "model": _model(model, names),
+        "splitter": splitter,
+        "model": _model(model, names, is_total=is_total),
         "decoder": decoder,
         "names": names,
-        "inBytes": in_bytes,
-        "labels": _labels(side, [_text(name) if in_bytes else name for name in names]),
-        "silent": sorted(silent),
+        "inBytes": _BYTES in decoder,
+        "labels": _labels(side, list(map(_text, names)) if _BYTES in decoder else names),
+        "silent": [n for n, text in enumerate(side.piece_bytes) if not text],
         "newTokens": [],
+        "added": [],
+        "addedNormalized": [],
+        "unlisted": [],
+    }
+
+
+def _sentencepiece(side: SentencePieceSide) -> dict[str, Any]:
+    model, vocabulary = side.file.model, side.vocabulary
+    if vocabulary.new_tokens:
+        raise _refusal("new tokens of an imported translation model")
+    if model.algorithm == "bpe" and model.of_type(UNUSED):
+        raise _refusal('unused pieces of a SentencePiece model of the kind "bpe"')
+    texts = vocabulary.bytes
+    silent = [n for n, text in enumerate(texts) if not text]
+    in_bytes = [
+        [n, text[0]]
+        for n, (text, piece) in enumerate(zip(texts, vocabulary.pieces, strict=True))
+        if len(text) == 1 and piece == f"<0x{text[0]:02X}>"
+    ]
+    spm = {
+        "algorithm": model.algorithm,
+        "pieces": model.pieces,
+        # the shortest number that is the same in 32 bits
+        "scores": [float(str(np.float32(score))) for score in model.scores],
+        "types": "".join(map(str, model.types)),
+        "byteFallback": model.byte_fallback,
+        "charsmap": base64.b64encode(model.charsmap).decode(),
+        "addsSpace": model.add_dummy_prefix,
+        "trimsSpaces": model.remove_extra_whitespaces,
+    }
+    return {
+        "kind": "sentencepiece",
+        "names": vocabulary.pieces,
+        "inBytes": False,
+        "labels": _labels(side, vocabulary.pieces),
+        "spm": spm,
+        "ids": side.piece_ids,
+        "silent": silent,
+        "bytes": in_bytes,
+        "tags": side.takes_tags,
+        "prompts": [[prompt, side.encode_phrases([prompt])[0]] for prompt in side.prompts],
     }
 
 
@@ -120,19 +199,28 @@ def _labels(side: TokenizerSide, texts: Sequence[str]) -> dict[int, str]:
     return {n: label for n, label in labels if label != texts[n].replace(" ", SPACE_LABEL)}
 
 
-def _model(model: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _model(model: Mapping[str, Any], names: Sequence[str], *, is_total: bool) -> dict[str, Any]:
+    """Translates what cuts a word; `is_total` if each character of a word is a piece."""
+    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(setting) and model["type"] != "WordPiece":
+            raise _refusal(f"the tokenizer's {setting}")
     match model:
-        case {"type": "BPE", "dropout": None, "unk_token": None, "merges": merges}:
-            for setting in ("continuing_subword_prefix", "end_of_word_suffix"):
-                if model.get(setting):
-                    raise _refusal(f"the tokenizer's {setting}")
+        case {"type": "BPE", "merges": merges, "byte_fallback": falls_back}:
+            if not is_total and not (falls_back and {*_BYTE_NAMES} <= {*names}):
+                raise _refusal("a tokenizer without pieces for all bytes")
             number = {name: place for place, name in enumerate(names)}
             pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in merges)
             flat = [number[piece] for pair in pairs for piece in pair]
-            return {"type": "BPE", "merges": flat, "keepsWords": bool(model.get("ignore_merges"))}
-        case {"type": "WordLevel"}:
+            keeps = bool(model.get("ignore_merges"))
+            return {"type": "BPE", "merges": flat, "namesBytes": not is_total, "keepsWords": keeps}
+        case {"type": "Unigram", "vocab": vocabulary} if is_total:
+            return {"type": "Unigram", "scores": [score for _, score in vocabulary]}
+        case {"type": "WordLevel", "unk_token": "<unk>"}:
             return {"type": "WordLevel"}
-    raise _refusal(f"the tokenizer's model {model.get('type')}")
+        case {"type": "WordPiece", "unk_token": "<unk>", "max_input_chars_per_word": longest}:
+            prefix = model["continuing_subword_prefix"]
+            return {"type": "WordPiece", "prefix": prefix, "longest": longest}
+    raise _refusal(f"the tokenizer's model {model['type']}")
 
 
 def _pattern(pattern: Mapping[str, str] | str) -> str:
@@ -192,19 +280,58 @@ def _split_step(part: Mapping[str, Any]) -> Steps | None:
     return [_split(_pattern(part["pattern"]))]
 
 
+def _metaspace(part: Mapping[str, Any]) -> Steps:
+    names = {"replacement": "mark", "prepend_scheme": "prepends", "split": "splits"}
+    return [{"type": "Metaspace", **{ours: part[theirs] for theirs, ours in names.items()}}]
+
+
+def _bert(part: Mapping[str, Any]) -> Steps:
+    steps: Steps = []
+    if part["clean_text"]:
+        steps += [_replace(_CONTROLS, ""), _replace(_SPACE, " ")]
+    if part["handle_chinese_chars"]:
+        steps.append({"type": "Surround", "pattern": _CHINESE})
+    if part["strip_accents"] or (part["strip_accents"] is None and part["lowercase"]):
+        steps += [{"type": "NFD"}, _replace(r"\p{Mn}", "")]
+    return [*steps, {"type": "Lowercase"}] if part["lowercase"] else steps
+
+
 _BYTES = {"type": "Bytes"}
+_BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
+_SPACE = f"[{_SPACE_CLASS}]"
+_CONTROLS = r"[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]"
+_CHINESE = (
+    r"[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}"
+    r"\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]"
+)
+_PUNCTUATION = r"[!-\/:-@\[-`\{-~\p{P}]"
 _NORMALIZERS: Mapping[str, Translation] = {
     **{form: lambda part: [{"type": part["type"]}] for form in ("NFC", "NFD", "NFKC", "NFKD")},
     "Prepend": lambda part: [{"type": "Prepend", "text": part["prepend"]}],
     "Replace": lambda part: [_replace(_pattern(part["pattern"]), part["content"])],
+    "Lowercase": lambda part: [{"type": part["type"]}],
+    "BertNormalizer": _bert,
 }
-_SPLITTERS: Mapping[str, Translation] = {"Split": _split_step, "ByteLevel": _byte_level}
+_SPLITTERS: Mapping[str, Translation] = {
+    "Split": _split_step,
+    "ByteLevel": _byte_level,
+    "Metaspace": _metaspace,
+    "WhitespaceSplit": lambda _: [_split(_SPACE, removed=True)],
+    "BertPreTokenizer": lambda _: [_split(_SPACE, removed=True), _split(_PUNCTUATION)],
+    "Digits": lambda part: [_split(r"\p{N}" if part["individual_digits"] else r"\p{N}+")],
+}
 _DECODERS: Mapping[str, Translation] = {
     "ByteLevel": lambda _: [_BYTES],
+    "ByteFallback": lambda _: [{"type": "ByteNames"}],
     "Fuse": lambda _: [{"type": "Fuse"}],
+    "Metaspace": _metaspace,
+    "Replace": lambda part: [_replace(_pattern(part["pattern"]), part["content"])],
     "Strip": lambda part: (
         None
         if part["stop"]
         else [{"type": "Strip", "text": part["content"], "most": part["start"]}]
     ),
+    "WordPiece": lambda part: [
+        {"type": "WordPiece", "prefix": part["prefix"], "cleans": part["cleanup"]}
+    ],
 }

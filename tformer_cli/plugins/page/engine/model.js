@@ -75,6 +75,11 @@ export class Model {
     this.sinusoids = new Map();
   }
 
+  /** Positions of the longest text; a model with a memory reads on. */
+  get maxPositions() {
+    return this.config.memory ? Infinity : this.config.max_positions;
+  }
+
   /**
    * Returns a function that picks the next heads' rows of biases, as pruned models name them.
    *
@@ -178,6 +183,8 @@ export class Model {
    * @param {number} [step] 0: all are at that position
    */
   embed(ids, side, first = 0, step = 1) {
+    const last = first + step * (ids.length - 1);
+    if (last >= this.maxPositions) throw new Error(`a text may have at most ${this.maxPositions} tokens, but has ${last + 1}`);
     const d = this.config.d_model, { data } = side === "encoder" ? this.sourceMatrix : this.targetMatrix;
     const out = new Float32Array(ids.length * d), scale = this.config.scale_embeddings ? Math.sqrt(d) : 1;
     const table = this.config.positions === "relative" ? null : this.tensors[`${side}_input.positions.table`]?.data;

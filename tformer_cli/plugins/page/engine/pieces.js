@@ -4,6 +4,9 @@
 //   is copied rounds: SentencePiece keeps path scores in 32 bits, `tokenizers` in 64.
 // - Longest match (Devlin et al. 2019): from the left; a word with an unknown rest is unknown.
 
+// How much less an unknown character scores than any piece, in both libraries
+export const UNKNOWN_PENALTY = 10;
+
 /**
  * Joins neighbors while a pair has a rank: the lowest first, of equal ranks the leftmost.
  * @param {string[]} symbols
@@ -60,4 +63,76 @@ function popOrder(heap) {
   }
   heap[place] = last;
   return first;
+}
+
+/**
+ * Lists pieces and all their beginnings, so that a search knows where to stop.
+ *
+ * @param {Iterable<[string, number]>} pieces
+ * @returns {Map<string, number>} -1: only the beginning of a piece
+ */
+export function listPrefixes(pieces) {
+  const prefixes = new Map(pieces);
+  for (const piece of [...prefixes.keys()]) {
+    for (let end = piece.length - 1; end > 0 && !prefixes.has(piece.slice(0, end)); end--) prefixes.set(piece.slice(0, end), -1);
+  }
+  return prefixes;
+}
+
+/**
+ * Finds the cut of the highest score; of equal ones, that whose last piece is the longest.
+ *
+ * @param {string} text
+ * @param {Map<string, number>} prefixes of `listPrefixes`
+ * @param {(number: number, piece: string) => number} scoreOf
+ * @param {number} unknownScore of a character that is no piece
+ * @param {(score: number) => number} round as scores of paths are stored
+ * @returns {{text: string, number: number}[]} -1: an unknown character
+ */
+export function findBestCut(text, prefixes, scoreOf, unknownScore, round) {
+  const scores = new Float64Array(text.length + 1), numbers = new Int32Array(text.length + 1);
+  const starts = new Int32Array(text.length + 1).fill(-1);
+  const offer = (/** @type {number} */ start, /** @type {number} */ end, /** @type {number} */ number, /** @type {number} */ step) => {
+    const score = round(scores[start] + step);
+    if (starts[end] >= 0 && score <= scores[end]) return;
+    scores[end] = score;
+    starts[end] = start;
+    numbers[end] = number;
+  };
+  for (let start = 0, size = 1; start < text.length; start += size) {
+    size = text.codePointAt(start) > 0xffff ? 2 : 1;
+    let isKnown = false;
+    for (let end = start + size; end <= text.length; end++) {
+      const piece = text.slice(start, end), number = prefixes.get(piece);
+      if (number === undefined) break;
+      if (number < 0) continue;
+      isKnown ||= end === start + size;
+      offer(start, end, number, scoreOf(number, piece));
+    }
+    if (!isKnown) offer(start, start + size, -1, unknownScore);
+  }
+  const cut = [];
+  for (let end = text.length; end > 0; end = starts[end]) cut.push({ text: text.slice(starts[end], end), number: numbers[end] });
+  return cut.reverse();
+}
+
+/**
+ * Cuts the longest piece again and again; pieces inside a word have a prefix.
+ *
+ * @param {string} word @param {string} prefix @param {(piece: string) => number | undefined} find
+ * @returns {number[] | null} null: no piece matches somewhere
+ */
+export function cutLongest(word, prefix, find) {
+  const characters = [...word], cut = [];
+  for (let start = 0; start < characters.length;) {
+    let end = characters.length, number;
+    for (; end > start; end--) {
+      number = find((start ? prefix : "") + characters.slice(start, end).join(""));
+      if (number !== undefined) break;
+    }
+    if (number === undefined) return null;
+    cut.push(number);
+    start = end;
+  }
+  return cut;
 }

@@ -9,8 +9,11 @@
 // - `pieces` gives readable labels: "▁" is a space, "<0xE2>" a byte that is no character by itself.
 // - `decode` omits special tokens and those that name a language.
 
-import { mergeSymbols } from "./pieces.js";
-import { decodeBytes, escapePattern, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, writeBytes } from "./normalizers.js";
+import {
+  decodeBytes, escapePattern, readAddedTokens, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, UTF8_ENCODER, writeBytes,
+} from "./normalizers.js";
+import { cutLongest, findBestCut, listPrefixes, mergeSymbols, UNKNOWN_PENALTY } from "./pieces.js";
+import { readSpmSide } from "./sentencepiece.js";
 
 /**
  * @typedef {{
@@ -35,19 +38,19 @@ export function readTokenizer(json) {
   return { ...target, encode: source.encode, encodePhrase: source.encodePhrase, source, target };
 }
 
-/** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], decode: (ids: number[]) => string}>} */
-const SIDE_READERS = { library: readLibrarySide };
+/** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], encode?: (text: string) => number[], decode: (ids: number[]) => string}>} */
+const SIDE_READERS = { library: readLibrarySide, sentencepiece: readSpmSide };
 
 /** @param {any} side @returns {TokenizerSide} */
 function readSide(side) {
-  const { encodePhrase, decode } = SIDE_READERS[side.kind](side);
-  const labels = readLabels(side);
+  const { encodePhrase, encode, decode } = SIDE_READERS[side.kind](side), labels = readLabels(side);
+  const addEnds = (/** @type {string} */ text) => {
+    const ids = encodePhrase(text);
+    return ids.length ? [...side.start, ...ids, ...side.end] : ids;
+  };
   return {
     encodePhrase: text => encodePhrase(replaceSurrogates(text)),
-    encode: text => {
-      const ids = encodePhrase(replaceSurrogates(text));
-      return ids.length ? [...side.start, ...ids, ...side.end] : ids;
-    },
+    encode: text => (encode ?? addEnds)(replaceSurrogates(text)),
     pieces: ids => ids.map(id => labels[id]),
     decode,
     size: labels.length,
@@ -71,9 +74,13 @@ function readLibrarySide(side) {
   const { model, names } = side;
   const clean = readNormalizer(side.cleaner), normalize = readNormalizer(side.normalizer);
   const split = readSplitter(side.splitter), join = readDecoder(side.decoder);
-  const ids = new Map(names.map((name, id) => [name, id])), silent = new Set(side.silent);
+  const silent = new Set(side.silent), unlisted = new Set(side.unlisted);
+  const ids = new Map(names.map((name, id) => [name, id]).filter(([, id]) => !unlisted.has(id)));
   const cut = rememberWords(WORD_MODELS[model.type](model, names, ids));
-  const encodePart = (/** @type {string} */ text) => split(normalize(text)).flatMap(cut);
+  const splitRaw = readAddedTokens(side.added), splitNormalized = readAddedTokens(side.addedNormalized);
+  const encodePart = (/** @type {string} */ text) =>
+    splitRaw(text).flatMap((raw, first) => (typeof raw === "number" ? raw : splitNormalized(normalize(raw)).flatMap((part, second) =>
+      (typeof part === "number" ? part : split(part, first + second === 0).flatMap(cut)))));
   const splitNew = readNewTokens(side.newTokens, ids.get(writeBytes(" ")));
   return {
     encodePhrase: (/** @type {string} */ text) => splitNew(clean(text)).flatMap(part => (typeof part === "number" ? part : encodePart(part))),
@@ -127,7 +134,10 @@ function rememberWords(cut) {
 /** @type {Record<string, (model: any, names: string[], ids: Map<string, number>) => (word: string) => number[]>} */
 const WORD_MODELS = {
   BPE: readMerges,
+  Unigram: readUnigram,
   WordLevel: (model, _, ids) => word => [ids.get(word) ?? UNKNOWN_ID],
+  WordPiece: (model, _, ids) => word =>
+    (([...word].length <= model.longest && cutLongest(word, model.prefix, piece => ids.get(piece))) || [UNKNOWN_ID]),
 };
 
 /** @param {any} model @param {string[]} names @param {Map<string, number>} ids */
@@ -137,5 +147,18 @@ function readMerges(model, names, ids) {
     ranks.set(`${names[model.merges[place]]}\0${names[model.merges[place + 1]]}`, place);
   }
   const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(`${left}\0${right}`);
-  return (/** @type {string} */ word) => mergeSymbols([...word], rankOf).map(piece => ids.get(piece));
+  const nameBytes = (/** @type {string} */ character) =>
+    Array.from(UTF8_ENCODER.encode(character), byte => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+  const readCharacter = (/** @type {string} */ character) => (ids.has(character) || !model.namesBytes ? [character] : nameBytes(character));
+  return (/** @type {string} */ word) => {
+    if (model.keepsWords && ids.has(word)) return [ids.get(word)];
+    return mergeSymbols([...word].flatMap(readCharacter), rankOf).map(piece => ids.get(piece));
+  };
+}
+
+/** @param {any} model @param {string[]} names @param {Map<string, number>} ids */
+function readUnigram(model, names, ids) {
+  const prefixes = listPrefixes(ids), lowest = model.scores.reduce((one, other) => Math.min(one, other), Infinity);
+  return (/** @type {string} */ word) =>
+    findBestCut(word, prefixes, number => model.scores[number], lowest - UNKNOWN_PENALTY, score => score).map(({ number }) => number);
 }
