@@ -18,7 +18,7 @@ from tformer_cli.inspect.frame import PARTS, SCRIPTS, exports_of
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STATIC, LIVE = ROOT / "tformer_cli/inspect/page", ROOT / "tformer_cli/inspect/live_page"
-CLIENTS = (ROOT / "tformer_cli/plugins/serve/page",)
+CLIENTS = ROOT / "tformer_cli/plugins/serve/page", ROOT / "tformer_cli/plugins/page"
 AT = re.compile(r"([\w/]+\.js)\((\d+),")
 
 

@@ -59,7 +59,7 @@ SCRIPTS = (
     "main.js",
 )
 """The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
-_COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*(?://.*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)\n", re.MULTILINE)
 _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
 _BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n')
