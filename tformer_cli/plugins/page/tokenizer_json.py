@@ -22,6 +22,7 @@ from tformer_cli.text.foreign_pieces import (
     WordPieceTokenizer,
 )
 from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.pieces import PieceSide
 from tformer_cli.text.sentencepiece.spm_file import UNUSED
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import (
@@ -73,6 +74,8 @@ def _read_side(side: TokenizerSide) -> dict[str, Any]:
         own = _joint(side)
     elif isinstance(side, SentencePieceSide):
         own = _sentencepiece(side)
+    elif isinstance(side, PieceSide):
+        own = _words(side)
     elif isinstance(side, LibraryTokenizer):
         own = _foreign(side)
     elif isinstance(side, BytePieceTokenizer | WordPieceTokenizer):
@@ -185,6 +188,26 @@ def _sentencepiece(side: SentencePieceSide) -> dict[str, Any]:
         "bytes": in_bytes,
         "tags": side.takes_tags,
         "prompts": [[prompt, side.encode_phrases([prompt])[0]] for prompt in side.prompts],
+    }
+
+
+def _words(side: PieceSide) -> dict[str, Any]:
+    vocabulary, codes = side.vocabulary, side.codes
+    merges = [] if codes is None else list(codes.ranks)
+    made = {"".join(pair): place for place, pair in reversed([*enumerate(merges)])}
+    for place, pair in enumerate(merges):
+        # all pairs of a rank are joined first; the page joins the best pair, one by one
+        if max(made.get(part, -1) for part in pair) >= place:
+            raise _refusal(f"the merge {' '.join(pair)}, which stands before one that it needs")
+    return {
+        "kind": "words",
+        "names": vocabulary.pieces,
+        "inBytes": False,
+        "labels": _labels(side, vocabulary.pieces),
+        "merges": None if codes is None else merges,
+        "endsApart": codes is not None and codes.ends_apart,
+        "silent": [*range(N_SPECIAL)],
+        "whole": list(vocabulary.new_tokens),
     }
 
 

@@ -2,33 +2,66 @@
 /** @import { Tensor } from "./weights.js" */
 
 /**
- * Compares one vector with four others, a stride apart, and writes the four sums.
+ * Adds the products of a vector and four rows of a matrix to four sums.
  *
- * One number that is read serves four products, and four sums do not wait for each other.
- *
- * @param {Float32Array} one
+ * @param {Float32Array} x
  * @param {number} at where its vector begins
- * @param {Float32Array} four
- * @param {number} from where the first of its vectors begins
+ * @param {Float32Array} w
+ * @param {number} a where the first of the rows begins
  * @param {number} width of all vectors
  * @param {Float32Array} out
  * @param {number} to place of the first sum
- * @param {number} step between the places of the sums
  */
-function compareFour(one, at, four, from, width, out, to, step) {
-  let a = 0, b = 0, c = 0, d = 0;
-  const second = from + width, third = second + width, fourth = third + width;
+function addFour(x, at, w, a, width, out, to) {
+  const b = a + width, c = b + width, d = c + width;
+  let first = 0, second = 0, third = 0, fourth = 0;
   for (let i = 0; i < width; i++) {
-    const x = one[at + i];
-    a += x * four[from + i];
-    b += x * four[second + i];
-    c += x * four[third + i];
-    d += x * four[fourth + i];
+    const number = x[at + i];
+    first += number * w[a + i];
+    second += number * w[b + i];
+    third += number * w[c + i];
+    fourth += number * w[d + i];
   }
-  out[to] += a;
-  out[to + step] += b;
-  out[to + 2 * step] += c;
-  out[to + 3 * step] += d;
+  out[to] += first;
+  out[to + 1] += second;
+  out[to + 2] += third;
+  out[to + 3] += fourth;
+}
+
+/**
+ * The same of two vectors, so that each number that is read serves several products.
+ *
+ * @param {Float32Array} x
+ * @param {number} at
+ * @param {Float32Array} w
+ * @param {number} a
+ * @param {number} width
+ * @param {Float32Array} out
+ * @param {number} to
+ * @param {number} n numbers between the sums of one and of the other
+ */
+function addEight(x, at, w, a, width, out, to, n) {
+  const b = a + width, c = b + width, d = c + width, other = at + width, under = to + n;
+  let s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0;
+  for (let i = 0; i < width; i++) {
+    const s = x[at + i], t = x[other + i], wa = w[a + i], wb = w[b + i], wc = w[c + i], wd = w[d + i];
+    s0 += s * wa;
+    s1 += s * wb;
+    s2 += s * wc;
+    s3 += s * wd;
+    t0 += t * wa;
+    t1 += t * wb;
+    t2 += t * wc;
+    t3 += t * wd;
+  }
+  out[to] += s0;
+  out[to + 1] += s1;
+  out[to + 2] += s2;
+  out[to + 3] += s3;
+  out[under] += t0;
+  out[under + 1] += t1;
+  out[under + 2] += t2;
+  out[under + 3] += t3;
 }
 
 /**
@@ -60,13 +93,13 @@ export function dotOf(a, at, b, from, width) {
 export function multiply(x, rows, matrix, bias, from = 0, to = matrix.shape[0]) {
   const w = matrix.data, width = matrix.shape[1], n = to - from, out = new Float32Array(rows * n);
   if (bias) for (let r = 0; r < rows; r++) out.set(bias.data.subarray(from, to), r * n);
-  let r = 0;
-  for (; r + 4 <= rows; r += 4) for (let o = 0; o < n; o++) compareFour(w, (from + o) * width, x, r * width, width, out, r * n + o, n);
-  for (; r < rows; r++) {
-    let o = 0;
-    for (; o + 4 <= n; o += 4) compareFour(x, r * width, w, (from + o) * width, width, out, r * n + o, 1);
-    for (; o < n; o++) out[r * n + o] += dotOf(x, r * width, w, (from + o) * width, width);
+  let o = 0;
+  for (; o + 4 <= n; o += 4) {
+    let r = 0;
+    for (; r + 2 <= rows; r += 2) addEight(x, r * width, w, (from + o) * width, width, out, r * n + o, n);
+    if (r < rows) addFour(x, r * width, w, (from + o) * width, width, out, r * n + o);
   }
+  for (; o < n; o++) for (let r = 0; r < rows; r++) out[r * n + o] += dotOf(x, r * width, w, (from + o) * width, width);
   return out;
 }
 

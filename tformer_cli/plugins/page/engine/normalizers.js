@@ -58,8 +58,9 @@ export function joinTextsAndBytes(parts) {
   return text;
 }
 
-// White space of Python and of the library `tokenizers`, which JavaScript's differs from
-const SPACES_AROUND = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/g;
+// White space of Python; JavaScript's has no U+001C to U+001F and U+0085, but U+FEFF
+export const WHITE_SPACE = String.raw`[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]`;
+const SPACES_AROUND = new RegExp(`^${WHITE_SPACE}+|${WHITE_SPACE}+$`, "g");
 
 /** @param {string} text @returns {string} as `str.strip` of Python */
 export const stripSpaces = text => text.replace(SPACES_AROUND, "");

@@ -10,7 +10,7 @@
 // - `decode` omits special tokens and those that name a language.
 
 import {
-  decodeBytes, escapePattern, readAddedTokens, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, UTF8_ENCODER, writeBytes,
+  decodeBytes, escapePattern, readAddedTokens, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, UTF8_ENCODER, WHITE_SPACE, writeBytes,
 } from "./normalizers.js";
 import { cutLongest, findBestCut, listPrefixes, mergeSymbols, UNKNOWN_PENALTY } from "./pieces.js";
 import { readSpmSide } from "./sentencepiece.js";
@@ -25,7 +25,7 @@ import { readSpmSide } from "./sentencepiece.js";
  * }} TokenizerSide `encodePhrase`: without the tokens that a text begins and ends with
  */
 
-const UNKNOWN_ID = 1;
+const UNKNOWN_ID = 1, N_SPECIAL = 4;
 // Characters of remembered words; beyond, memory starts afresh
 const MOST_REMEMBERED = 1 << 20;
 
@@ -39,7 +39,7 @@ export function readTokenizer(json) {
 }
 
 /** @type {Record<string, (side: any) => {encodePhrase: (text: string) => number[], encode?: (text: string) => number[], decode: (ids: number[]) => string}>} */
-const SIDE_READERS = { library: readLibrarySide, sentencepiece: readSpmSide };
+const SIDE_READERS = { library: readLibrarySide, sentencepiece: readSpmSide, words: readWordSide };
 
 /** @param {any} side @returns {TokenizerSide} */
 function readSide(side) {
@@ -85,6 +85,35 @@ function readLibrarySide(side) {
   return {
     encodePhrase: (/** @type {string} */ text) => splitNew(clean(text)).flatMap(part => (typeof part === "number" ? part : encodePart(part))),
     decode: (/** @type {number[]} */ row) => join(row.filter(id => !silent.has(id)).map(id => names[id])),
+  };
+}
+
+/**
+ * Words between spaces, or pieces of words that end with "@@" where the word goes on.
+ *
+ * @param {any} side
+ */
+function readWordSide({ names, merges, endsApart, silent, whole }) {
+  const ids = new Map(names.map((name, id) => [name, id]).filter(([, id]) => !silent.includes(id))), uncut = new Set(whole), end = "</w>";
+  const ranks = new Map((merges ?? []).map(([left, right], rank) => [`${left} ${right}`, rank]));
+  const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(`${left} ${right}`);
+  const cut = (/** @type {string} */ word) => {
+    const characters = [...word];
+    if (!merges || uncut.has(word) || characters.length === 1) return [word];
+    if (endsApart) characters.push(end);
+    else characters.push(characters.pop() + end);
+    const pieces = mergeSymbols(characters, rankOf), last = pieces.pop();
+    const rest = last.endsWith(end) ? last.slice(0, -end.length) : last;
+    if (rest) pieces.push(rest);
+    return pieces.map((piece, place) => (place < pieces.length - 1 ? `${piece}@@` : piece));
+  };
+  const find = rememberWords(word => cut(word).map(piece => ids.get(piece) ?? UNKNOWN_ID));
+  const isInner = (/** @type {string} */ name) => merges && name.endsWith("@@") && !uncut.has(name);
+  const textOf = (/** @type {number} */ id) => (isInner(names[id]) ? names[id].slice(0, -2) : `${names[id]} `);
+  const splitWords = readSplitter([{ type: "Split", pattern: WHITE_SPACE, removed: true }]);
+  return {
+    encodePhrase: (/** @type {string} */ text) => splitWords(text, true).flatMap(find),
+    decode: (/** @type {number[]} */ row) => row.map(id => (id < N_SPECIAL ? "" : textOf(id))).join("").replace(/ $/, ""),
   };
 }
 
