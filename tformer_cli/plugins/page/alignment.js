@@ -2,15 +2,25 @@
 
 const BLANKS = /[\t-\r\x1c- ]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80/g;
 const SHIFTED_FROM = .2;
-const bytesOf = text => String.fromCharCode(...new TextEncoder().encode(text));
-const textOf = bytes => new TextDecoder().decode(Uint8Array.from(bytes, letter => letter.charCodeAt(0)));
+/** The bytes of a text, one a character. */
+export const bytesOf = text => String.fromCharCode(...new TextEncoder().encode(text));
+/** The text of bytes, one a character. */
+export const textOf = bytes => new TextDecoder().decode(Uint8Array.from(bytes, letter => letter.charCodeAt(0)));
 
-/** The bytes of a piece, one a character; its label has "▁" for a space. */
-export const spell = label => /^<0x[0-9A-F]{2}>$/.test(label) ? String.fromCharCode(parseInt(label.slice(3, 5), 16)) : bytesOf(label.replaceAll("▁", " "));
+/** Makes what spells a token: its bytes, one a character, by a rule for the labels of pieces and exceptions to it. */
+export function makeSpeller(side, { rule, exceptions }) {
+  const spell = SPELLINGS[rule];
+  return id => exceptions[id] ?? spell(side.pieces([id])[0]);
+}
 
-/** The words that labels of tokens spell: {words, shares, ofToken}; shares[token][word] is the part of the token's letters in a word. */
-export function spellWords(labels) {
-  const pieces = labels.map(spell), words = pieces.join("").split(/[\t-\r ]+/).filter(Boolean);
+const SPELLINGS = {
+  label: label => /^<0x[0-9A-F]{2}>$/.test(label) ? String.fromCharCode(parseInt(label.slice(3, 5), 16)) : bytesOf(label.replaceAll("▁", " ")),
+  wordpiece: label => bytesOf(label.startsWith("##") ? label.slice(2) : ` ${label}`),
+};
+
+/** The words that tokens spell: {words, shares, ofToken, pieces}; shares[token][word] is the part of the token's letters in a word. */
+export function spellWords(pieces) {
+  const words = pieces.join("").split(/[\t-\r ]+/).filter(Boolean);
   const spansOf = parts => {
     let at = 0;
     return parts.map(part => [at, at += part.replace(BLANKS, "").length]);
@@ -61,5 +71,5 @@ export function wordWeights(weights, nKeys, source, target, first) {
 
 /** Links [source, target] of each target word with its heaviest source word. */
 export function linksOf(weights) {
-  return weights.map((row, word) => [row.indexOf(Math.max(...row)), word]).filter(([source, word]) => weights[word][source] > 0);
+  return weights.map((row, word) => [row.indexOf(Math.max(...row)), word]).filter(([source, word]) => weights[word][source] > 0).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 }

@@ -1,12 +1,12 @@
 // Answers of each kind of model to a text, and what further events are read from: a record of its sentence.
 
 import { force, search } from "./engine/search.js";
-import { spell } from "./alignment.js";
+import { bytesOf, textOf } from "./alignment.js";
 import { splitSentences } from "./splitting.js";
 
 export const BOS = 2;
 export const EOS = 3;
-const UNKNOWN = 1, MOST_WRITTEN = 200, N_FILLS = 5, STAND_IN = "\ue000";
+const UNKNOWN = 1, MOST_WRITTEN = 200, N_FILLS = 5, STAND_IN = "\ua4d0";
 const wordsOf = text => text.split(/\s+/).filter(Boolean);
 
 /**
@@ -32,7 +32,7 @@ function translate(page, { text, sentence = 0, prefix = "", heads_off: off = [],
   const { tokenizer: { source, target } } = page, settings = { ...page.decoding, ...Object.fromEntries(Object.entries(request).filter(([name]) => name in page.decoding)) };
   const begun = target.encodePhrase(prefix.trimEnd()), { sentences, blanks } = sentencesOf(page, text, prefix);
   const found = sentences.map((one, n) => search(page.model, source.encode(one), settings, { off, prefix: n ? [] : begun }));
-  const each = found.map(({ hypotheses }) => hypotheses.map(one => ({ ...one, text: target.decode(one.ids) }))), best = each.map(([one]) => one);
+  const each = found.map(({ hypotheses }) => hypotheses.map(one => ({ ...one, text: target.decode(one.ids).replace(/[\r\n]/g, " ") }))), best = each.map(([one]) => one);
   const hypotheses = each.length === 1 ? each[0] : [joined(best, blanks, settings)], [first] = hypotheses;
   const ids = sentences.flatMap(one => source.encode(one)), n = Math.min(sentence, sentences.length - 1), { source: encoded, tree } = found[n];
   const event = {
@@ -59,12 +59,10 @@ function joined(parts, blanks, { length_penalty: alpha, length_normalization: wa
 }
 
 function generate({ config, tokenizer: { target }, model, decoding }, { text, heads_off: off = [], continues = false }) {
-  const start = config.target_bos ? [BOS] : [], begun = [...start, ...target.encode(text)];
-  const found = continues ? search(model, begun.length ? begun : [BOS], { max_length: MOST_WRITTEN, ...decoding }, { off }).hypotheses[0].ids : [];
-  const written = target.decode([...begun, ...found]), ids = [...begun, ...found, ...config.target_eos ? [EOS] : []];
-  const { maps } = force(model, null, ids.slice(0, -1), { off, top: 1 });
-  const record = { sentences: [text], n: 0, text: "", written, score: null, source: null, tree: null, ids, maps };
-  return { event: { event: "generation", prompt: text, texts: [], continuation: written.slice(text.length) }, record };
+  const begun = [...config.target_bos ? [BOS] : [], ...target.encode(text)], ids = config.target_eos ? [...begun, EOS] : begun, settings = { ...decoding, max_length: decoding.max_length || MOST_WRITTEN };
+  const more = continues ? search(model, begun.length ? begun : [BOS], settings, { off }).hypotheses[0].ids : [], continuation = target.decode([...begun, ...more]).slice(target.decode(begun).length);
+  const record = { sentences: [text], n: 0, text: "", written: text, score: null, source: null, tree: null, ids, maps: force(model, null, ids.slice(0, -1), { off, top: 1 }).maps };
+  return { event: { event: "generation", prompt: text, texts: [], continuation }, record };
 }
 
 /** Reads a text with an encoder: its outputs at places, or at none for the whole text. */
@@ -77,8 +75,10 @@ function read({ model, config }, text, ids, names, off, places) {
 export function rowsAt(model, source, places) {
   const outputs = places?.length === 0 ? new Float32Array(0) : places ? model.outputs(source, places) : model.outputs(source), nRows = places?.length ?? 1, width = outputs.length / nRows;
   const rows = Array.from({ length: nRows }, (_, n) => outputs.subarray(n * width, (n + 1) * width));
-  return { rows, best: rows.map(row => row.indexOf(row.reduce((most, one) => Math.max(most, one), -Infinity))) };
+  return { rows, best: rows.map(bestOf) };
 }
+
+const bestOf = row => row.indexOf(row.reduce((most, logit) => Math.max(most, logit), -Infinity));
 
 function classify(page, { text, heads_off: off = [] }) {
   const record = read(page, text, page.tokenizer.source.encode(text), page.labels, off, null), [label] = record.best, shares = softmax(record.rows[0]);
@@ -87,7 +87,7 @@ function classify(page, { text, heads_off: off = [] }) {
 }
 
 function tag(page, { text, heads_off: off = [] }) {
-  const { start, end } = page.tokenizerFacts.source, ids = [], places = [], words = wordsOf(text);
+  const { start, end } = page.ends, ids = [], places = [], words = wordsOf(text);
   for (const word of words) {
     const pieces = page.tokenizer.source.encodePhrase(word);
     places.push(start.length + ids.length);
@@ -98,31 +98,40 @@ function tag(page, { text, heads_off: off = [] }) {
 }
 
 function fill(page, { text, heads_off: off = [], top = N_FILLS }) {
-  const { mask, tokenizer: { source }, tokenizerFacts: { source: { labels } } } = page, parts = page.gaps.reduce((parts, name) => parts.flatMap(part => part.split(name)), [text]);
-  const ids = idsWithGaps(page, parts), record = read(page, text, ids, labels, off, [...ids.keys()].filter(n => ids[n] === mask));
-  for (const row of record.rows) for (const id of page.never) row[id] = -Infinity;
-  record.best = record.rows.map(row => row.indexOf(row.reduce((most, one) => Math.max(most, one), -Infinity)));
-  const gaps = record.rows.map(row => {
+  const { gaps: { mask, names, never }, tokenizer: { source } } = page, parts = names.reduce((parts, name) => parts.flatMap(part => part.split(name)), [text]), ids = encodeGaps(page, parts);
+  const labels = source.pieces([...Array(source.size).keys()]), record = read(page, text, ids, labels, off, [...ids.keys()].filter(n => ids[n] === mask));
+  const rows = record.rows.map(row => row.map((logit, id) => never.includes(id) ? -Infinity : logit)), best = record.best = rows.map(bestOf);
+  const gaps = record.rows.map((row, n) => {
     const shares = softmax(row);
-    return [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, top).map(id => ({ token: source.decode([id]).trim() || labels[id], piece: labels[id], probability: shares[id] }));
+    return [...shares.keys()].filter(id => rows[n][id] > -Infinity).sort((a, b) => shares[b] - shares[a]).slice(0, top).map(id => ({ token: tokenOf(page, id), piece: labels[id], probability: shares[id] }));
   });
   const filled = parts.reduce((filled, part, n) => {
-    if (!n) return part;
-    const isWord = labels[record.best[n - 1]].startsWith("▁"), token = gaps[n - 1][0].token;
-    return (isWord ? filled + (filled && !/\s$/.test(filled) ? " " : "") : filled.trimEnd()) + token + part;
-  }, "");
+    const spelled = page.spellSource(best[n - 1]), word = textOf(spelled.replace(/^ /, ""));
+    if (!spelled.startsWith(" ")) return filled.trimEnd() + word + part; // it continues the word before
+    return filled + (!filled || /\s$/.test(filled) || page.spelling.source.rule === "wordpiece" ? "" : " ") + word + part;
+  });
   return { event: { event: "filled", filled, gaps }, record: { ...record, written: filled } };
 }
 
-/** The ids of a text with gaps: a letter that stands in for gaps is replaced, with the space before it. */
-function idsWithGaps({ mask, tokenizer: { source } }, parts) {
-  const letter = spell(STAND_IN), ids = source.encode(parts.join(STAND_IN)), pieces = source.pieces(ids).map(spell), text = pieces.join("");
-  const spans = [...text.matchAll(new RegExp(letter, "g"))].map(({ index }) => [index, index + letter.length]), found = [];
+/** The text of a token, without the space before it; pieces inside a word of WordPiece keep their mark. */
+function tokenOf({ spellSource, spelling, tokenizer }, id) {
+  const spelled = spellSource(id), label = tokenizer.source.pieces([id])[0];
+  return spelling.source.rule === "wordpiece" && !spelled.startsWith(" ") ? label : textOf(spelled.replace(/^ /, "")) || label;
+}
+
+/** The ids of a text with gaps between its parts. */
+function encodeGaps({ gaps: { mask, isWhole, takesSpace, trims }, tokenizer: { source }, spellSource, ends }, parts) {
+  if (!isWhole) return [...ends.start, ...parts.flatMap((part, n) => [...n ? [mask] : [], ...source.encodePhrase(trims && n < parts.length - 1 ? part.trimEnd() : part)]), ...ends.end];
+  // A rare letter stands in for each gap, and is replaced with the space before it
+  const letter = bytesOf(STAND_IN), ids = source.encode(parts.join(STAND_IN)), pieces = ids.map(spellSource), found = [];
+  const spans = [...pieces.join("").matchAll(new RegExp(letter, "g"))].map(({ index }) => [index, index + letter.length]);
   let at = 0, seen = 0;
   pieces.forEach((piece, n) => {
     const [start, end] = [at, at += piece.length], last = spans.filter(span => span[1] <= end).length;
     if (last > seen) found.push(...Array(last - seen).fill(mask));
-    else if (!spans.some(([from, to]) => from < end && to > start)) found.push(ids[n]);
+    else if (spans.some(([from, to]) => from < end && to > start)) {
+      if (takesSpace && start <= spans[seen][0] && found.length && spellSource(found.at(-1)) === " ") found.pop();
+    } else found.push(ids[n]);
     seen = last;
   });
   return found;

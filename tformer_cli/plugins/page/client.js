@@ -3,6 +3,7 @@
 import { readTensors } from "./engine/weights.js";
 import { Model } from "./engine/model.js";
 import { readTokenizer } from "./engine/tokenizer.js";
+import { makeSpeller } from "./alignment.js";
 import { answer, BOS, EOS, softmax } from "./answers.js";
 import { EVENTS, mapOf } from "./events.js";
 import { byId, unpacked } from "./parts.js";
@@ -20,7 +21,8 @@ async function open() {
   const facts = JSON.parse(new TextDecoder().decode(await unzip("model")));
   const model = new Model(facts.config, readTensors(await unzip("weights")));
   for (const id of ["model", "weights"]) byId(id).remove(); // megabytes of text
-  return { ...facts, model, tokenizer: readTokenizer(facts.tokenizer), tokenizerFacts: facts.tokenizer };
+  const tokenizer = readTokenizer(facts.tokenizer), [spellSource, spellTarget] = ["source", "target"].map(side => makeSpeller(tokenizer[side], facts.spelling[side]));
+  return { ...facts, model, tokenizer, spellSource, spellTarget, ends: facts.tokenizer.source };
 }
 
 /**
@@ -117,16 +119,17 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
   };
 }
 
-/** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K). */
-async function run(request) {
-  const page = await opening, { tokenizer } = page, { event, record } = answerOnce(page, request);
+/** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
+async function run({ want = [], ...request }) {
+  const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
+  await ask("", { ...body, want }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {
     const map = mapOf(page, record, id), nKeys = id.startsWith("dec") ? record.ids.length - 1 : record.source.n;
     return { id, weights: Array.from({ length: map.length / nKeys }, (_, n) => [...map.subarray(n * nKeys, (n + 1) * nKeys)]) };
   });
   const source = { text: record.text, pieces: tokenizer.source.pieces(record.source?.ids ?? []) }, target = { text: record.written, pieces: tokenizer.target.pieces(record.ids.slice(1)) };
   const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.embedding, continuation: event.continuation };
-  return { ...Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined)), source, target, heads };
+  return { ...Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined)), source, target, heads, ...(want.length ? { events } : {}) };
 }
 
 Object.assign(window, { tformer: { run } });

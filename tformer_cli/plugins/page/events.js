@@ -2,7 +2,7 @@
 
 import { force, positionOf } from "./engine/search.js";
 import { isShifted, linksOf, meanMap, spansIn, spellWords, wordWeights } from "./alignment.js";
-import { EOS, rowsAt, softmax } from "./answers.js";
+import { BOS, EOS, rowsAt, softmax } from "./answers.js";
 import { measureHead, roleOf } from "./measures.js";
 import { data } from "./parts.js";
 
@@ -20,8 +20,8 @@ export function mapOf(page, { maps }, id) {
 
 /** Words of both sides, and the links of a map (T + 1, S) between them. */
 function wordsOf(page, record) {
-  const { tokenizer, alignment } = page, { source, ids } = record, labels = [source?.ids.filter(id => id !== EOS) ?? [], ids.slice(1, -1)].map((side, n) => (n ? tokenizer.target : tokenizer.source).pieces(side));
-  const [ours, theirs] = labels.map(spellWords), nKeys = source?.n;
+  const { alignment, spellSource, spellTarget } = page, { source, ids } = record, nKeys = source?.n;
+  const ours = spellWords(source?.ids.filter(id => id !== EOS).map(spellSource) ?? []), theirs = spellWords(ids.filter(id => id !== BOS && id !== EOS).map(spellTarget));
   if (!alignment || !record.maps.cross?.length) return { ours, theirs, mean: null };
   const mean = meanMap(alignment.heads.map(head => mapOf(page, record, head)));
   const isLate = alignment.convention ? alignment.convention === "shift" : isShifted(mean, nKeys, ours, theirs);
@@ -68,10 +68,10 @@ function firstHead(page, record, metrics) {
 }
 
 /** Positions of the rarest tokens of a source, by the counts of training; none if they are frequent, or few. */
-function rareOf({ counts, mask }, source) {
+function rareOf({ counts, gaps }, source) {
   const ids = source?.ids.filter(id => id !== EOS) ?? [];
   if (!counts || ids.length < FEWEST_TOKENS) return [];
-  const rarest = [...new Set(ids)].filter(id => id !== mask).sort((a, b) => counts.ofToken[a] - counts.ofToken[b]).slice(0, N_RAREST);
+  const rarest = [...new Set(ids)].filter(id => id !== gaps?.mask).sort((a, b) => counts.ofToken[a] - counts.ofToken[b]).slice(0, N_RAREST);
   return !rarest.length || counts.frequent.includes(rarest[0]) ? [] : [...ids.keys()].filter(n => rarest.includes(ids[n]));
 }
 

@@ -11,7 +11,8 @@ import base64
 import gzip
 import io
 import json
-from collections.abc import Container, Mapping
+import re
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, fields
 from importlib.resources import files
 from pathlib import Path
@@ -35,11 +36,14 @@ from tformer_cli.inspect.frame import live_modules, live_page, report_texts
 from tformer_cli.inspect.jobs.heads import summary_of
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.translate import trained_on_sentences
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.plugins.page.tokenizer_json import page_tokenizer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.sentences import ABBREVIATIONS, BEFORE_NUMBERS
 from tformer_cli.settings import ANY, unknown_setting
+from tformer_cli.text.foreign_pieces import PREFIX, BytePieceTokenizer
+from tformer_cli.text.joint_tokenizer import BY_WORDS, JointTokenizer
+from tformer_cli.text.tokenizer import TokenizerSide
+from tformer_cli.wording import SPACE_LABEL
 
 Precision = Literal["int8", "float16", "float32"]
 TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "tag", "masked", "embed")
@@ -160,6 +164,7 @@ def stored_weights(
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
     """Returns what the client reads besides the weights, as JSON data."""
     config, info, source = directory.config, directory.info, directory.tokenizer.source
+    target = directory.tokenizer.target
     layout = layout_of(config)
     counts = load_frequencies(directory.path, source.vocab_size)
     splits = {"always": sorted(ABBREVIATIONS), "beforeNumbers": sorted(BEFORE_NUMBERS)}
@@ -174,13 +179,14 @@ def describe_model(directory: ModelDirectory) -> dict[str, Any]:
         "config": asdict(config),
         "decoding": {name: getattr(directory.decoding, name) for name in KNOWN_SEARCH},
         "tokenizer": page_tokenizer(directory.tokenizer),
+        "spelling": {"source": spelling_of(source), "target": spelling_of(target)},
         "labels": info.labels or None,
         "heads": [str(head) for head in layout],
         "layout": {kind: layout.of(kind) for kind in KINDS},
         "alignment": _alignment(directory, layout),
         "splits": splits if trained_on_sentences(directory) else None,
         "counts": None if counts is None else _rarity(counts),
-        **_gaps(directory, config),
+        "gaps": _gaps(directory),
     }
 
 
@@ -199,14 +205,60 @@ def _rarity(counts: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"ofToken": counts.tolist(), "frequent": order[:FREQUENT].tolist()}
 
 
-def _gaps(directory: ModelDirectory, config: ModelConfig) -> dict[str, Any]:
-    """Names of gaps, their token, and tokens that never fill one."""
-    if task_kind(config) != "masked":
-        return {"mask": None, "gaps": [], "never": []}
+def _gaps(directory: ModelDirectory) -> dict[str, Any] | None:
+    """Names of gaps, their token, how texts around them are encoded, and what never fills one."""
+    if task_kind(directory.config) != "masked":
+        return None
     from tformer_cli.kinds.lines.fill import gap_names, unused_tokens
 
     side = directory.tokenizer.source
-    return {"mask": side.mask_id, "gaps": gap_names(side), "never": unused_tokens(side)}
+    is_joint = isinstance(side, JointTokenizer)
+    return {
+        "mask": side.mask_id,
+        "names": gap_names(side),
+        "never": unused_tokens(side),
+        "isWhole": is_joint,
+        "takesSpace": is_joint and directory.tokenizer.algorithm in BY_WORDS,
+        "trims": isinstance(side, BytePieceTokenizer),
+    }
+
+
+def spelling_of(side: TokenizerSide) -> dict[str, Any]:
+    """Says how the bytes of pieces follow from their labels, and lists those that do not.
+
+    The bytes of an exception are characters of Latin-1.
+    """
+    labels = side.pieces(range(side.vocab_size))
+    rules = {name: [rule(label) for label in labels] for name, rule in SPELLINGS.items()}
+    exceptions = {
+        name: {
+            number: wanted.decode("latin-1")
+            for number, (spelled, wanted) in enumerate(
+                zip(rules[name], side.piece_bytes, strict=True)
+            )
+            if spelled != wanted
+        }
+        for name in rules
+    }
+    rule = min(exceptions, key=lambda name: len(exceptions[name]))
+    return {"rule": rule, "exceptions": exceptions[rule]}
+
+
+def _spell_label(label: str) -> bytes:
+    byte = _BYTE.fullmatch(label)
+    return bytes.fromhex(byte[1]) if byte else label.replace(SPACE_LABEL, " ").encode("utf-8")
+
+
+def _spell_word_piece(label: str) -> bytes:
+    is_inner = label.startswith(PREFIX)
+    return (label.removeprefix(PREFIX) if is_inner else f" {label}").encode("utf-8")
+
+
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+SPELLINGS: Mapping[str, Callable[[str], bytes]] = MappingProxyType(
+    {"label": _spell_label, "wordpiece": _spell_word_piece}
+)
+"""Rules of `alignment.js` by which labels become bytes."""
 
 
 def _pack(content: bytes) -> str:
