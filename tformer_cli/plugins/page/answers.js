@@ -59,9 +59,10 @@ function joined(parts, blanks, { length_penalty: alpha, length_normalization: wa
 }
 
 function generate({ config, tokenizer: { target }, model, decoding }, { text, heads_off: off = [], continues = false }) {
-  const begun = [...config.target_bos ? [BOS] : [], ...target.encode(text)], ids = config.target_eos ? [...begun, EOS] : begun, settings = { ...decoding, max_length: decoding.max_length || MOST_WRITTEN };
+  const begun = [...config.target_bos ? [BOS] : [], ...target.encode(text)], settings = { ...decoding, max_length: decoding.max_length || MOST_WRITTEN };
+  const { maps, positions } = force(model, null, begun, { off, top: 1 }), ids = [...begun, config.target_eos ? EOS : positions.at(-1).top[0][0]];
   const more = continues ? search(model, begun.length ? begun : [BOS], settings, { off }).hypotheses[0].ids : [], continuation = target.decode([...begun, ...more]).slice(target.decode(begun).length);
-  const record = { sentences: [text], n: 0, text: "", written: text, score: null, source: null, tree: null, ids, maps: force(model, null, ids.slice(0, -1), { off, top: 1 }).maps };
+  const record = { sentences: [text], n: 0, text: "", written: text, score: null, source: null, tree: null, ids, maps };
   return { event: { event: "generation", prompt: text, texts: [], continuation }, record };
 }
 

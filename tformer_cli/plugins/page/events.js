@@ -21,11 +21,19 @@ export function mapOf(page, { maps }, id) {
 /** Words of both sides, and the links of a map (T + 1, S) between them. */
 function wordsOf(page, record) {
   const { alignment, spellSource, spellTarget } = page, { source, ids } = record, nKeys = source?.n;
-  const ours = spellWords(source?.ids.filter(id => id !== EOS).map(spellSource) ?? []), theirs = spellWords(ids.filter(id => id !== BOS && id !== EOS).map(spellTarget));
+  const ours = spellAround(source?.ids.filter(id => id !== EOS) ?? [], spellSource, page.gaps), theirs = spellWords(ids.slice(0, -1).filter(id => id !== BOS).map(spellTarget));
   if (!alignment || !record.maps.cross?.length) return { ours, theirs, mean: null };
   const mean = meanMap(alignment.heads.map(head => mapOf(page, record, head)));
   const isLate = alignment.convention ? alignment.convention === "shift" : isShifted(mean, nKeys, ours, theirs);
   return { ours, theirs, mean, weigh: map => wordWeights(map, nKeys, ours, theirs, Number(isLate)) };
+}
+
+/** Words of tokens; each gap is one by itself. */
+function spellAround(ids, spell, gaps) {
+  const at = gaps ? ids.indexOf(gaps.mask) : -1;
+  if (at < 0) return spellWords(ids.map(spell));
+  const before = spellWords(ids.slice(0, at).map(spell)), after = spellAround(ids.slice(at + 1), spell, gaps), first = before.words.length;
+  return { ...before, words: [...before.words, gaps.names[0], ...after.words], ofToken: [...before.ofToken, first, ...after.ofToken.map(word => word === null ? null : word + first + 1)] };
 }
 
 function alignmentOf(page, record) {
@@ -40,7 +48,7 @@ function headsOf(page, record) {
   const { tokenizer, summary, config, layout } = page, { source, ids, maps } = record, metrics = {}, roles = {}, names = Object.keys(data.metrics), rare = rareOf(page, source);
   const sizes = { enc: [source?.n, source?.n], dec: [ids.length - 1, ids.length - 1], cross: [ids.length - 1, source?.n] };
   for (const id of page.heads) {
-    const [kind] = id.split("."), measures = measureHead(mapOf(page, record, id), sizes[kind], kind, source?.ids.at(-1) === EOS, rare);
+    const [kind] = id.split("."), measures = measureHead(mapOf(page, record, id), sizes[kind], kind, source?.ids.at(-1) === EOS, rare, kind === "dec" && config.positions === "segments" ? [config.max_positions, config.memory] : [Infinity, 0]);
     metrics[id] = names.map(name => measures[name] ?? null);
     roles[id] = roleOf(measures);
   }
@@ -105,6 +113,6 @@ async function effectsOf(page, record, _, breathe) {
 function logProbabilities({ model }, { source, ids, places, rows, best }, head) {
   const off = head ? [head] : [], read = source && (!head || head.startsWith("enc")) ? model.encode(source.ids, { off }) : source;
   if (rows) return rowsAt(model, read, places).rows.map((row, n) => Math.log(softmax(row)[best[n]]));
-  const isEnded = ids.at(-1) === EOS, found = [...force(model, read, isEnded ? ids.slice(0, -1) : ids, { off, top: 1 }).logProbabilities];
-  return isEnded ? found : found.slice(0, -1);
+  const found = [...force(model, read, ids.slice(0, -1), { off, top: 1 }).logProbabilities];
+  return ids.at(-1) === EOS ? found : found.slice(0, -1);
 }

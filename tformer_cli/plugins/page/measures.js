@@ -11,14 +11,15 @@ const NO_VARIANCE = 1e-9;
  * @param {Kind} kind
  * @param {boolean} hasEnd true if the last key is the end of the source
  * @param {number[]} rare positions of the rarest tokens
+ * @param {number[]} segment tokens of a segment, and of the memory before it
  * @returns {Record<string, number>}
  */
-export function measureHead(weights, [nRows, nKeys], kind, hasEnd, rare) {
-  const sums = { entropy: 0, entropy_norm: 0, confidence: 0, prev: 0, self: 0, next: 0, prev_argmax: 0, self_argmax: 0, next_argmax: 0, rare_argmax: 0, distance: 0, monotonicity: 0, sink_eos: 0, sink_bos: 0 };
+export function measureHead(weights, [nRows, nKeys], kind, hasEnd, rare, [segment, memory]) {
+  const sums = { entropy: 0, entropy_norm: 0, confidence: 0, prev: 0, self: 0, next: 0, prev_argmax: 0, self_argmax: 0, next_argmax: 0, rare_argmax: 0, distance: 0, monotonicity: 0, sink_eos: 0, sink_bos: 0, memory: 0 };
   const isCross = kind === "cross", end = hasEnd && kind !== "dec" ? nKeys - 1 : -1, middle = (nKeys - 1) / 2;
   let before = -1, nSeveral = 0, mean = 0, squared = 0, covariance = 0;
   for (let i = 0; i < nRows; i++) {
-    const row = weights.subarray(i * nKeys, (i + 1) * nKeys), nSeen = kind === "dec" ? i + 1 : nKeys;
+    const row = weights.subarray(i * nKeys, (i + 1) * nKeys), begin = segment < Infinity ? i - i % segment : 0, nSeen = kind === "dec" ? i + 1 - Math.max(begin - memory, 0) : nKeys;
     let entropy = 0, largest = 0, at = 0, expected = 0;
     row.forEach((weight, j) => {
       if (weight > 0) entropy -= weight * Math.log(weight);
@@ -26,6 +27,7 @@ export function measureHead(weights, [nRows, nKeys], kind, hasEnd, rare) {
       if (j !== end && weight > largest) largest = weight;
       sums.distance += weight * (isCross ? Math.abs(j / Math.max(nKeys - 1, 1) - i / Math.max(nRows - 1, 1)) : Math.abs(i - j));
       expected += weight * (j - middle);
+      if (j < begin) sums.memory += weight;
       squared += weight * (j - middle) ** 2;
     });
     sums.entropy += entropy;
@@ -49,6 +51,7 @@ export function measureHead(weights, [nRows, nKeys], kind, hasEnd, rare) {
   const counts = { entropy: nRows, entropy_norm: nSeveral, confidence: nKeys > Number(end >= 0) ? nRows : 0, distance: nRows };
   if (isCross) counts.monotonicity = nRows - 1;
   else for (const [name, offset] of Object.entries(OFFSETS)) counts[name] = counts[`${name}_argmax`] = nRows - Math.abs(offset);
+  if (nRows > segment) counts.memory = nRows - segment;
   if (kind === "enc" && rare.length) counts.rare_argmax = nRows;
   counts[kind === "dec" ? "sink_bos" : "sink_eos"] = nRows;
   const measures = Object.fromEntries(Object.entries(counts).filter(([, count]) => count > 0).map(([name, count]) => [name, sums[name] / count]));
