@@ -26,6 +26,7 @@ from tformer_cli.kinds.kind import Progress
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import Recipe, has_run
+from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
@@ -40,6 +41,9 @@ PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
 # Examples of the test that are shown.
 N_TRANSLATIONS, N_LABELED = 5, 6
 PAGE = "heads.html"
+# The model itself as a page, and what writes it; pages read no pictures.
+LIVE_PAGE, EXPORT_PAGE = "page.html", "tformer_cli.plugins.page.export:export_page"
+WITHOUT_LIVE_PAGE = ("image",)
 # Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
 _SEED = 1
@@ -64,6 +68,8 @@ class QuickstartResult(Generic[AnyEvaluation]):
     evaluation: AnyEvaluation
     samples: tuple[tuple[str, ...], ...]
     page: Path
+    live_page: Path | None
+    """The model as a page that computes it; None for images."""
 
 
 def quickstart(
@@ -74,7 +80,7 @@ def quickstart(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> QuickstartResult[Any]:
-    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page."""
+    """Trains on a built-in corpus, tests on its test set, scores and writes the pages."""
     _check_place(recipe, run)
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     if training.was_finished:  # perhaps before heads were measured
@@ -83,12 +89,16 @@ def quickstart(
     tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
     write_text(page, tested.page)
+    live_page = None if recipe.task.kind in WITHOUT_LIVE_PAGE else run / LIVE_PAGE
+    if live_page is not None:
+        load_place(EXPORT_PAGE)(run, live_page)
     return QuickstartResult(
         training=training,
         n_test=len(pairs),
         evaluation=tested.evaluation,
         samples=tested.samples,
         page=page,
+        live_page=live_page,
     )
 
 
