@@ -1,12 +1,17 @@
 """The page's engine searches as tformer does: the same hypotheses, scores and trees."""
 
+import json
+import os
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.commands import lines_of, output_of
 from tests.foreign.own import LANGUAGE_MODEL, TRANSLATION
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.inspect.capture.live import RecordingModel, n_candidates
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
@@ -28,6 +33,7 @@ SETTINGS = [
     {"beam_size": 4, "repetition_penalty": 1.7, "n_best": 4},
 ]
 PREFIX = (7, 7, 9)
+RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
 
 
 def name_of(settings):
@@ -176,3 +182,29 @@ def test_every_setting_of_the_search_is_searched_with_or_refused(engine):
     config = asdict(DecodingConfig())
     (found,) = engine.run(engine.job(model, "search", sources=SOURCES, settings=config))
     assert "error" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_thousand_lines_are_those_of_translate(engine, tmp_path, beam_size):
+    """The quickstart's model on sentences that it has not learned, of another seed."""
+    output_of("make-corpus", tmp_path, "--pairs", 20_000, "--seed", 7, "-q")
+    texts = tmp_path / "test.en"
+    tokenizer = load_model_directory(Path(RUN)).tokenizer
+    sources = tokenizer.source.encode_phrases(texts.read_text("utf-8").splitlines())
+    config = json.loads(Path(RUN, "config.json").read_text("utf-8"))
+    (found,) = engine.run(
+        {
+            "job": "translate",
+            "config": config["model"],
+            "weights": f"{RUN}/model.safetensors",
+            "sources": sources,
+            "settings": {**config["decoding"], "beam_size": beam_size},
+        }
+    )
+    wanted = lines_of("translate", RUN, "-i", texts, "--beam-size", beam_size, "-q")
+    translations = tokenizer.target.decode_batch(found)
+    n_same = sum(ours == theirs for ours, theirs in zip(translations, wanted, strict=True))
+    assert len(wanted) == 1000
+    assert n_same >= 999
