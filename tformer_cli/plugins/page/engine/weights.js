@@ -56,10 +56,6 @@ function halfTable() {
   return halves;
 }
 
-/**
- * @param {Int8Array} integers (N, K)
- * @param {Float32Array} scales (N)
- */
 function scaleRows(integers, scales) {
   const floats = new Float32Array(integers.length), width = integers.length / (scales.length || 1);
   for (let row = 0, at = 0; row < scales.length; row++) {
