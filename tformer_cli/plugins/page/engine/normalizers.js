@@ -82,7 +82,7 @@ export function readNormalizer(steps) {
   const functions = steps.map(step => {
     const pattern = step.pattern ? compilePattern(step.pattern) : null;
     switch (step.type) {
-      case "NFC": case "NFD": case "NFKC": case "NFKD":
+      case "NFC": case "NFD":
         return (/** @type {string} */ text) => text.normalize(step.type);
       case "Prepend":
         return (/** @type {string} */ text) => text && step.text + text;
