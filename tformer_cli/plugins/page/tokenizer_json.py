@@ -316,7 +316,7 @@ def _bert(part: Mapping[str, Any]) -> Steps:
             handle_chinese_chars=False, strip_accents=False, lowercase=False
         )
         controls = _class_of(lambda character: not cleaned.normalize_str(character))
-        steps += [_replace(controls, ""), _replace(_SPACE, " ")]
+        steps += [_replace(rf"{controls}|\p{{Co}}", ""), _replace(_SPACE, " ")]
     if part["handle_chinese_chars"]:
         steps.append({"type": "Surround", "pattern": _CHINESE})
     if part["strip_accents"] or (part["strip_accents"] is None and part["lowercase"]):

@@ -46,15 +46,18 @@ const WELL_FORMED = new RegExp(
  */
 export function joinTextsAndBytes(parts) {
   let text = "", bytes = "";
-  for (const part of [...parts, ""]) {
-    if (typeof part === "number") {
-      bytes += String.fromCharCode(part);
-      continue;
-    }
+  const flush = () => {
     for (const [run] of bytes.matchAll(WELL_FORMED)) text += decodeBytes(Array.from(run, character => character.charCodeAt(0)));
-    text += part;
-    if (part) bytes = "";
+    bytes = "";
+  };
+  for (const part of parts) {
+    if (typeof part === "number") bytes += String.fromCharCode(part);
+    else if (part) {
+      flush();
+      text += part;
+    }
   }
+  flush();
   return text;
 }
 
