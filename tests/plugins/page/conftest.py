@@ -41,11 +41,11 @@ class Engine:
             write_arrays(stream, arrays, {})
         return str(path)
 
-    def job(self, model, name, **asked):
+    def job(self, model, name, **parts):
         """Describes a job of a model of torch's."""
         arrays = {part: weight.numpy() for part, weight in model.state_dict().items()}
         weights = self.write(arrays)
-        return {"job": name, "config": asdict(model.config), "weights": weights, **asked}
+        return {"job": name, "config": asdict(model.config), "weights": weights, **parts}
 
     def run(self, *jobs):
         """Computes jobs in one program."""

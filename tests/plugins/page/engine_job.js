@@ -10,7 +10,7 @@ const bytes = path => {
 };
 const plain = value => JSON.parse(JSON.stringify(value, (_, part) => ArrayBuffer.isView(part) ? Array.from(part) : part));
 
-/** What each job computes with a model. */
+/** What each job computes with a model; without one a job is to read the weights. */
 const JOBS = {
   encode: (model, { ids, off, places }) => {
     const encoded = model.encode(ids, { off });
@@ -29,13 +29,15 @@ const JOBS = {
     return { logits, maps: rows.map((_, row) => model.mapsOf(state, order.indexOf(row))), source: state.source };
   },
   search: (model, { sources, settings, options }) => sources.map(ids => search(model, ids, settings, options)),
+  translate: (model, { sources, settings }) => sources.map(ids => search(model, ids, settings).hypotheses[0].ids),
   force: (model, { source, ids, top }) => force(model, source && model.encode(source), ids, { top }),
   next: (model, { ids, prefix, k }) => nextWords(model, ids, prefix, k),
 };
 
 const results = JSON.parse(readFileSync(process.argv[2], "utf8")).map(({ job, config, weights, ...asked }) => {
   try {
-    return plain(JOBS[job](new Model(config, readTensors(bytes(weights))), asked));
+    const tensors = readTensors(bytes(weights));
+    return plain(config ? JOBS[job](new Model(config, tensors), asked) : tensors);
   } catch (error) {
     return { error: error.message };
   }

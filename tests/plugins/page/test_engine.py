@@ -48,10 +48,10 @@ def name_of(settings):
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 
-def assert_close(found, wanted):
-    found, wanted = np.array(found), np.asarray(wanted)
-    assert found.size == wanted.size
-    assert np.abs(found.reshape(wanted.shape) - wanted).max(initial=0) < TOLERANCE
+def assert_close(ours, wanted):
+    ours, wanted = np.array(ours), np.asarray(wanted)
+    assert ours.size == wanted.size
+    assert np.abs(ours.reshape(wanted.shape) - wanted).max(initial=0) < TOLERANCE
 
 
 def maps_of(model, compute):
@@ -102,8 +102,8 @@ def test_heads_that_are_off_add_nothing_and_keep_their_weights(engine):
     asked = {"rows": ROWS, "source": SOURCE}
     jobs = [engine.job(model, "read", **asked, off=[str(head)]) for head in OFF]
     every, *without = engine.run(engine.job(model, "read", **asked, off=[]), *jobs)
-    for one in without:  # each of them counts
-        assert np.abs(np.array(one["logits"]) - np.array(every["logits"])).max() > 0.01
+    for result in without:  # each of them counts
+        assert np.abs(np.array(result["logits"]) - np.array(every["logits"])).max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
 """The page's engine searches as tformer does: the same hypotheses, scores and trees."""
 
+import json
+import os
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.commands import lines_of, output_of
 from tests.foreign.own import LANGUAGE_MODEL, TRANSLATION
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.inspect.capture.live import RecordingModel, n_candidates
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Sentence
-from tformer_cli.search.generator import ANY_RATIO
+from tformer_cli.search.generator import ANY_RATIO, DEFAULT_LENGTH
 from tformer_cli.search.torch_engine import TorchEngine
 
 SHAPE = {**TRANSLATION, "n_encoder_layers": 1, "n_decoder_layers": 2, "max_positions": 30}
@@ -28,13 +33,14 @@ SETTINGS = [
     {"beam_size": 4, "repetition_penalty": 1.7, "n_best": 4},
 ]
 PREFIX = (7, 7, 9)
+RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
 
 
 def name_of(settings):
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 
-def searched(model, sources, config, **demands):
+def search_by_torch(model, sources, config, **demands):
     """What tformer finds for each source."""
     engine = TorchEngine(torch.device("cpu"), "float32")
     prepared = engine.prepare(model)
@@ -42,9 +48,9 @@ def searched(model, sources, config, **demands):
     return prepared.search(sentences, config, lambda: None)
 
 
-def assert_same_hypotheses(found, wanted):
-    assert [one["ids"] for one in found] == [[*one.token_ids] for one in wanted]
-    for ours, theirs in zip(found, wanted, strict=True):
+def assert_same_hypotheses(results, wanted):
+    assert [row["ids"] for row in results] == [[*row.token_ids] for row in wanted]
+    for ours, theirs in zip(results, wanted, strict=True):
         assert ours["isFinished"] == theirs.is_finished
         assert abs(ours["score"] - theirs.score) < 1e-4
         assert abs(ours["logProbability"] - theirs.log_probability) < 1e-4
@@ -52,11 +58,14 @@ def assert_same_hypotheses(found, wanted):
         assert np.abs(steps).max() < 1e-4
 
 
-def assert_same_tree(found, wanted):
-    assert (found["beamSize"], found["lengthPenalty"]) == (wanted.beam_size, wanted.length_penalty)
-    assert found["path"] == [*wanted.path]
-    assert len(found["nodes"]) == len(wanted.nodes)
-    for ours, theirs in zip(found["nodes"], map(asdict, wanted.nodes), strict=True):
+def assert_same_tree(results, wanted):
+    assert (results["beamSize"], results["lengthPenalty"]) == (
+        wanted.beam_size,
+        wanted.length_penalty,
+    )
+    assert results["path"] == [*wanted.path]
+    assert len(results["nodes"]) == len(wanted.nodes)
+    for ours, theirs in zip(results["nodes"], map(asdict, wanted.nodes), strict=True):
         for name in ("parent", "step", "token", "state"):
             assert ours[name] == theirs[name]
         assert abs(ours["logp"] - theirs["log_probability"]) < 1e-4
@@ -69,7 +78,7 @@ def test_translations_are_those_of_the_search(engine, settings):
     model = engine.model(ModelConfig(**SHAPE))
     config = DecodingConfig(**{"n_best": 1, **settings})
     recorder = RecordingModel(model, n_candidates(config))
-    wanted = searched(recorder, SOURCES, config)
+    wanted = search_by_torch(recorder, SOURCES, config)
     (found,) = engine.run(engine.job(model, "search", sources=SOURCES, settings=asdict(config)))
     for source, ours, theirs in zip(SOURCES, found, wanted, strict=True):
         assert_same_hypotheses(ours["hypotheses"], theirs)
@@ -88,7 +97,7 @@ def test_translations_are_those_of_the_search(engine, settings):
 def test_a_prefix_is_read_and_the_search_goes_on_behind_it(engine, n_start):
     model = engine.model(ModelConfig(**SHAPE))
     config = DecodingConfig(beam_size=4, n_best=4, max_length=4)
-    wanted = searched(model, SOURCES, config, prefix=PREFIX, n_start=n_start)
+    wanted = search_by_torch(model, SOURCES, config, prefix=PREFIX, n_start=n_start)
     options = {"prefix": PREFIX, "nStart": n_start}
     asked = {"sources": SOURCES, "settings": asdict(config), "options": options}
     (found,) = engine.run(engine.job(model, "search", **asked))
@@ -114,13 +123,25 @@ def test_prompts_are_continued_as_by_the_search(engine, settings):
     model = engine.model(ModelConfig(**shape))
     config = DecodingConfig(**settings)
     prompts = [[2, *source] for source in SOURCES]
-    wanted = searched(PromptedModel(model), prompts, replace(config, max_length_ratio=ANY_RATIO))
+    wanted = search_by_torch(
+        PromptedModel(model), prompts, replace(config, max_length_ratio=ANY_RATIO)
+    )
     (found,) = engine.run(engine.job(model, "search", sources=prompts, settings=asdict(config)))
     for prompt, ours, theirs in zip(prompts, found, wanted, strict=True):
         assert_same_hypotheses(ours["hypotheses"], theirs)
         best = ours["hypotheses"][0]
         n_positions = len(prompt) + len(best["ids"])
         assert [len(layer) for layer in best["maps"]["dec"]] == [4 * n_positions**2] * 2
+
+
+def test_a_prompt_is_followed_by_the_number_of_tokens_that_generate_writes(engine):
+    """`generator.DEFAULT_LENGTH`, or the least number of tokens where that is more."""
+    model = engine.model(ModelConfig(**{**LANGUAGE_MODEL, "max_positions": 300}))
+    config = {"beam_size": 1, "min_length": 205}
+    (found,) = engine.run(engine.job(model, "search", sources=[[2, 5]], settings=config))
+    assert len(found[0]["hypotheses"][0]["ids"]) == max(DEFAULT_LENGTH, 205)
+    (found,) = engine.run(engine.job(model, "search", sources=[[2] * 300], settings=config))
+    assert found == {"error": "a prompt may have at most 299 tokens, but has 300"}
 
 
 def test_given_targets_and_next_words_have_the_models_numbers(engine):
@@ -176,3 +197,29 @@ def test_every_setting_of_the_search_is_searched_with_or_refused(engine):
     config = asdict(DecodingConfig())
     (found,) = engine.run(engine.job(model, "search", sources=SOURCES, settings=config))
     assert "error" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_thousand_lines_are_those_of_translate(engine, tmp_path, beam_size):
+    """The quickstart's model on sentences that it has not learned, of another seed."""
+    output_of("make-corpus", tmp_path, "--pairs", 20_000, "--seed", 7, "-q")
+    texts = tmp_path / "test.en"
+    tokenizer = load_model_directory(Path(RUN)).tokenizer
+    sources = tokenizer.source.encode_phrases(texts.read_text("utf-8").splitlines())
+    config = json.loads(Path(RUN, "config.json").read_text("utf-8"))
+    (found,) = engine.run(
+        {
+            "job": "translate",
+            "config": config["model"],
+            "weights": f"{RUN}/model.safetensors",
+            "sources": sources,
+            "settings": {**config["decoding"], "beam_size": beam_size},
+        }
+    )
+    wanted = lines_of("translate", RUN, "-i", texts, "--beam-size", beam_size, "-q")
+    translations = tokenizer.target.decode_batch(found)
+    n_same = sum(ours == theirs for ours, theirs in zip(translations, wanted, strict=True))
+    assert len(wanted) == 1000
+    assert n_same >= 999

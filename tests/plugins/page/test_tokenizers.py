@@ -1,7 +1,9 @@
 """The page's tokenizers in JavaScript give what tformer's tokenizers give, for every kind."""
 
+import gzip
 import io
 import json
+import os
 import shutil
 import subprocess
 from itertools import product
@@ -23,6 +25,7 @@ from tokenizers import (
 from tests.slowly import slowly
 from tests.zoo import ENGLISH, FRENCH
 from tformer_cli.errors import UsageError
+from tformer_cli.foreign.import_model import import_model
 from tformer_cli.plugins import page
 from tformer_cli.plugins.page.tokenizer_json import page_tokenizer
 from tformer_cli.text.config import TokenizerConfig
@@ -36,7 +39,7 @@ from tformer_cli.text.foreign_pieces import (
 from tformer_cli.text.pieces import PieceTokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import SPECIAL_PIECES
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 ENGINE = Path(page.__file__).with_name("engine")
@@ -49,10 +52,12 @@ HOSTILE = [
     "e\u0301te\u0301 cafe\u0301", "\u0300\u0301", "\u1100\u1161\u11a8 한국어", "½ ﬁ ① ㎏ ﷺ Å",
     "👩‍👩‍👧‍👦 family 🇫🇷 ✌🏽", "\U0001d400\U00020000 \U0001f9ff", "שלום עולם", "مرحبا بالعالم، كيف",
     "\u202eabc\u202c", "日本語のテスト。中文", "ภาษาไทย", "x\u200by \u200b ก\u200bข", "नमस्ते க்ஷ",
-    "soft\u00adhyphen \u00ad", "a\ud800b", "\udc00", "\ufffd \ufffe \uffff \ue000",
+    "soft\u00adhyphen \u00ad", "a\ud800b", "\udc00", "жe?e日e\x85",
+    "\ufffd \ufffe \uffff \ue000 a\U000fdc00b\U000fffff \U000e0041\U00030000",
     "</s> <s> <unk> <pad> [MASK] <mask> [CLS]", "it's we'LL I’m don't 'ſ 'S 'K", "a ' s",
     "İI ıi ΑΣ ς ß ẞ", "0123456789 ٣٤٥ ½²", "!?...,;:--—“”", "▁ a▁b ▁▁", "Ġ Ċ", "<0x0A> <0xE2>",
     "a" * 3000, "ab " * 500, "x" * 200 + " y", "$100,000.50 user@x.org https://x.y/z?a=b _q_r+C++",
+    "a\u2e43b \u166d \u1ac0 a\u0afab \u1734 a\u0890b",
     "constructor __proto__ toString", "$& $1 {} \\", "don 't do not", "blorp <x> blorp,", "blorp",
 ]  # fmt: skip
 LINES = [*ENGLISH, *FRENCH, *HOSTILE]
@@ -350,3 +355,41 @@ def test_other_parts_are_refused_by_name():
         page_tokenizer(tokenizer.with_new_tokens(["blorp"]))
     with pytest.raises(UsageError, match="the merge xy z, which stands before one"):
         page_tokenizer(PieceTokenizer.build(SPECIAL, codes=("xy z\nx y\n", None)))
+
+
+MODELS = {
+    "OPUS-MT": "TFORMER_OPUS_TOKENIZERS",
+    "MiniLM": "TFORMER_MINILM",
+    "stories260K": "TFORMER_STORIES",
+    "quickstart": "TFORMER_QUICKSTART_RUN",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_published_tokenizers_on_sentences_of_many_languages(check_equal, tmp_path, name):
+    variables = MODELS[name], "TFORMER_FLORES"
+    if not all(variable in os.environ for variable in variables):
+        pytest.skip(f"{' and '.join(variables)} name no folders")
+    path, sentences = (Path(os.environ[variable]) for variable in variables)
+    lines = list(LINES)
+    for file in sorted(sentences.glob("*.txt.gz")):
+        lines += gzip.decompress(file.read_bytes()).decode("utf-8").split("\n")[:-1]
+    if name == "OPUS-MT":
+        tokenizers = [build_opus(folder) for folder in sorted(path.iterdir())]
+    elif name == "quickstart":
+        tokenizers = [read_tokenizer(path)]
+    else:
+        import_model(str(path), tmp_path / "model")
+        tokenizers = [read_tokenizer(tmp_path / "model")]
+    for tokenizer in tokenizers:
+        check_equal(tokenizer, lines)
+
+
+def build_opus(folder):
+    stored = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    pieces = [*SPECIAL, *(piece for piece in stored if piece not in SPECIAL)]
+    tags = {piece[2:-2]: piece for piece in pieces if piece.startswith(">>")}
+    spms = [(folder / name).read_bytes() for name in ("source.spm", "target.spm")]
+    languages = Languages(tokens=tags, in_text=bool(tags))
+    return SentencePieceTokenizer.build(*spms, pieces, languages=languages)

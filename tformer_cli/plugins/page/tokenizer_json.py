@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import normalizers, pre_tokenizers
 
 from tformer_cli.errors import UsageError
 from tformer_cli.text.foreign_pieces import (
@@ -311,25 +312,55 @@ def _metaspace(part: Mapping[str, Any]) -> Steps:
 def _bert(part: Mapping[str, Any]) -> Steps:
     steps: Steps = []
     if part["clean_text"]:
-        steps += [_replace(_CONTROLS, ""), _replace(_SPACE, " ")]
+        cleaned = normalizers.BertNormalizer(
+            handle_chinese_chars=False, strip_accents=False, lowercase=False
+        )
+        controls = _class_of(lambda character: not cleaned.normalize_str(character))
+        steps += [_replace(rf"{controls}|\p{{Co}}", ""), _replace(_SPACE, " ")]
     if part["handle_chinese_chars"]:
         steps.append({"type": "Surround", "pattern": _CHINESE})
     if part["strip_accents"] or (part["strip_accents"] is None and part["lowercase"]):
-        steps += [{"type": "NFD"}, _replace(r"\p{Mn}", "")]
+        stripped = normalizers.BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+        )
+        marks = _class_of(lambda character: not stripped.normalize_str(character))
+        steps += [{"type": "NFD"}, _replace(marks, "")]
     return [*steps, {"type": "Lowercase"}] if part["lowercase"] else steps
+
+
+def _split_bert() -> Steps:
+    words = pre_tokenizers.BertPreTokenizer()
+    punctuation = _class_of(lambda character: len(words.pre_tokenize_str(f"x{character}x")) == 3)
+    return [_split(_SPACE, removed=True), _split(punctuation)]
+
+
+def _class_of(is_in: Callable[[str], bool]) -> str:
+    """Lists characters as the library knows them: its Unicode is years older than a browser's."""
+    ends = [0xD7FF, 0x1FFFF, 0xE01EF]
+    numbers = [
+        n
+        for first, last in zip([0, 0xE000, 0xE0000], ends)
+        for n in range(first, last + 1)
+        if is_in(chr(n))
+    ]
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return "[" + "".join(f"\\u{{{first:x}}}-\\u{{{last:x}}}" for first, last in ranges) + "]"
 
 
 _BYTES = {"type": "Bytes"}
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
 _SPACE = f"[{_SPACE_CLASS}]"
-_CONTROLS = r"[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]"
 _CHINESE = (
     r"[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}"
     r"\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]"
 )
-_PUNCTUATION = r"[!-\/:-@\[-`\{-~\p{P}]"
 _NORMALIZERS: Mapping[str, Translation] = {
-    **{form: lambda part: [{"type": part["type"]}] for form in ("NFC", "NFD", "NFKC", "NFKD")},
+    "NFC": lambda part: [{"type": part["type"]}],  # of the others the library knows fewer letters
     "Prepend": lambda part: [{"type": "Prepend", "text": part["prepend"]}],
     "Replace": lambda part: [_replace(_pattern(part["pattern"]), part["content"])],
     "Lowercase": lambda part: [{"type": part["type"]}],
@@ -340,7 +371,7 @@ _SPLITTERS: Mapping[str, Translation] = {
     "ByteLevel": _byte_level,
     "Metaspace": _metaspace,
     "WhitespaceSplit": lambda _: [_split(_SPACE, removed=True)],
-    "BertPreTokenizer": lambda _: [_split(_SPACE, removed=True), _split(_PUNCTUATION)],
+    "BertPreTokenizer": lambda _: _split_bert(),
     "Digits": lambda part: [_split(r"\p{N}" if part["individual_digits"] else r"\p{N}+")],
 }
 _DECODERS: Mapping[str, Translation] = {

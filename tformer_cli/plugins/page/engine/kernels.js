@@ -1,17 +1,7 @@
 // Products, norms and activations over typed arrays: sums in float64, results in float32.
 /** @import { Tensor } from "./weights.js" */
 
-/**
- * Adds the products of a vector and four rows of a matrix to four sums.
- *
- * @param {Float32Array} x
- * @param {number} at where its vector begins
- * @param {Float32Array} w
- * @param {number} a where the first of the rows begins
- * @param {number} width of all vectors
- * @param {Float32Array} out
- * @param {number} to place of the first sum
- */
+/** Adds the products of a vector and four rows of a matrix to four sums. */
 function addFour(x, at, w, a, width, out, to) {
   const b = a + width, c = b + width, d = c + width;
   let first = 0, second = 0, third = 0, fourth = 0;
@@ -28,18 +18,7 @@ function addFour(x, at, w, a, width, out, to) {
   out[to + 3] += fourth;
 }
 
-/**
- * The same of two vectors, so that each number that is read serves several products.
- *
- * @param {Float32Array} x
- * @param {number} at
- * @param {Float32Array} w
- * @param {number} a
- * @param {number} width
- * @param {Float32Array} out
- * @param {number} to
- * @param {number} n numbers between the sums of one and of the other
- */
+/** The same of two vectors, so that each number that is read serves several products. */
 function addEight(x, at, w, a, width, out, to, n) {
   const b = a + width, c = b + width, d = c + width, other = at + width, under = to + n;
   let s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0;
@@ -135,11 +114,7 @@ export function normRows(x, { weight: { data: weight }, bias, epsilon, isCentere
   return out;
 }
 
-/**
- * The error function: its series e^(-x²)·2/√π·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms have one sign.
- *
- * @param {number} x
- */
+/** The error function: its series e^(-x²)·2/√π·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms have one sign. */
 function errorFunction(x) {
   if (Math.abs(x) > 6) return Math.sign(x); // nearer to it than float64 can tell
   let term = x, sum = x;

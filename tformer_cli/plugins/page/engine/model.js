@@ -68,10 +68,11 @@ export class Model {
     this.outputMatrix = tensors["output_projection.weight"] ?? this.targetMatrix;
     this.vocabSize = this.outputMatrix.shape[0];
     this.scaleOfScores = { dot: 1, cosine: 1, additive: 0 }[config.similarity] ?? this.headWidth ** -.5;
-    const nextBiases = this.biasRows();
+    // Pruned models name the biases that are left, layer after layer
+    const named = [...config.bias_heads], nextBiases = heads => named.length ? named.splice(0, heads) : Array.from({ length: heads }, (_, head) => head);
     this.encoder = this.stackOf("encoder", "enc", config.n_encoder_layers, nextBiases);
     this.decoder = this.stackOf("decoder", "dec", config.n_decoder_layers, nextBiases);
-    /** @type {Map<string, Float32Array>} rows of sinusoids that were asked for */
+    /** @type {Map<number, Float32Array>} by position or distance */
     this.sinusoids = new Map();
   }
 
@@ -80,42 +81,16 @@ export class Model {
     return this.config.memory ? Infinity : this.config.max_positions;
   }
 
-  /**
-   * Returns a function that picks the next heads' rows of biases, as pruned models name them.
-   *
-   * @returns {(heads: number) => number[]}
-   */
-  biasRows() {
-    const named = [...this.config.bias_heads];
-    return heads => named.length ? named.splice(0, heads) : Array.from({ length: heads }, (_, head) => head);
-  }
-
-  /**
-   * @param {string} name
-   * @returns {{ weight: Tensor, bias?: Tensor, epsilon: number, isCentered: boolean } | null}
-   */
   normOf(name) {
     const weight = this.tensors[`${name}.weight`];
     return weight ? { weight, bias: this.tensors[`${name}.bias`], epsilon: this.config.norm_epsilon, isCentered: this.config.norm_kind === "layer" } : null;
   }
 
-  /**
-   * Applies the product of a name, with its bias if it has one.
-   *
-   * @param {string} name
-   * @param {Float32Array} x
-   * @param {number} rows
-   */
+  /** Computes x·Wᵀ + b of (R, D) by the weights of a name. */
   project(name, x, rows) {
     return multiply(x, rows, this.tensors[`${name}.weight`], this.tensors[`${name}.bias`]);
   }
 
-  /**
-   * @param {string} side
-   * @param {string} kind
-   * @param {number} layers
-   * @param {(heads: number) => number[]} nextBiases
-   */
   stackOf(side, kind, layers, nextBiases) {
     const { config } = this, own = config[`${side}_heads`], isCausal = kind === "dec";
     return Array.from({ length: layers }, (_, layer) => {
@@ -134,13 +109,6 @@ export class Model {
     });
   }
 
-  /**
-   * @param {string} name
-   * @param {string} kind
-   * @param {number} layer
-   * @param {number} heads
-   * @returns {Attention}
-   */
   attentionOf(name, kind, layer, heads) {
     const part = suffix => this.tensors[name + suffix], factors = part(".similarity.log_factor")?.data;
     return {
@@ -153,15 +121,7 @@ export class Model {
     };
   }
 
-  /**
-   * Gives self-attention what positions add to its scores.
-   *
-   * @param {Attention} attention
-   * @param {string} name
-   * @param {string} input where the stack's positions have their weights
-   * @param {boolean} isCausal
-   * @param {number[]} rows which head's bias each head has
-   */
+  /** Gives self-attention what positions add to its scores. */
   addPositions(attention, name, input, isCausal, rows) {
     const { config, tensors } = this, projection = tensors[`${name}.relative.projection`];
     if (projection) attention.relative = { projection, content: tensors[`${name}.relative.content`].data, position: tensors[`${name}.relative.position`].data, rows: new Map() };
@@ -174,14 +134,7 @@ export class Model {
     }
   }
 
-  /**
-   * Embeds tokens: embedding, factor, position, perhaps a norm.
-   *
-   * @param {number[]} ids
-   * @param {string} side
-   * @param {number} first position of the first
-   * @param {number} [step] 0: all are at that position
-   */
+  /** Embeds tokens, (n, D): the position of the first, and what leads to the next one, 0 or 1. */
   embed(ids, side, first = 0, step = 1) {
     const last = first + step * (ids.length - 1);
     if (last >= this.maxPositions) throw new Error(`a text may have at most ${this.maxPositions} tokens, but has ${last + 1}`);
@@ -191,35 +144,21 @@ export class Model {
     ids.forEach((id, n) => {
       const place = first + n * step, from = id * d, to = n * d;
       for (let i = 0; i < d; i++) out[to + i] = data[from + i] * scale;
-      const row = table ? table.subarray(place * d, (place + 1) * d) : this.config.positions === "sinusoidal" ? this.sinusoid(place, d) : null;
+      const row = table ? table.subarray(place * d, (place + 1) * d) : this.config.positions === "sinusoidal" ? this.sinusoid(place) : null;
       if (row) for (let i = 0; i < d; i++) out[to + i] += row[i];
     });
     const norm = this.normOf(`${side}_input.norm`);
     return norm ? normRows(out, norm) : out;
   }
 
-  /**
-   * @param {number} position
-   * @param {number} width
-   * @param {number} [base]
-   */
-  sinusoid(position, width, base = 10_000) {
-    const key = `${position},${width}`;
-    if (!this.sinusoids.has(key)) this.sinusoids.set(key, sinusoidOf(position, width, base));
-    return this.sinusoids.get(key);
+  /** The sinusoids of a position or of a distance: (E) where heads turn, else (D). */
+  sinusoid(position) {
+    const { positions, d_model, rotary_base } = this.config;
+    if (!this.sinusoids.has(position)) this.sinusoids.set(position, sinusoidOf(position, positions === "rotary" ? this.headWidth : d_model, rotary_base));
+    return this.sinusoids.get(position);
   }
 
-  /**
-   * Computes rows of W_Q (0), W_K (1) or W_V (2) and makes them ready to be compared.
-   *
-   * @param {Attention} of
-   * @param {number} which
-   * @param {Float32Array} x (R, D)
-   * @param {number} rows R
-   * @param {number} [at] position of the first row, of self-attention
-   * @param {number} [step] 0: all rows are at that position
-   * @returns {Float32Array} (R, heads·E)
-   */
+  /** Makes queries (0), keys (1) or values (2) of (R, D), ready to be compared: (R, H·E). In self-attention rows stand `at`, a `step` apart. */
   headsOf(of, which, x, rows, at = null, step = 1) {
     const e = this.headWidth, heads = which ? of.keyHeads : of.heads, keys = of.keyHeads * e, first = which ? of.heads * e + (which - 1) * keys : 0;
     const out = of.inner ? multiply(x, rows, of.inner, of.innerBias, first, first + heads * e) : x.slice();
@@ -235,19 +174,11 @@ export class Model {
     return out;
   }
 
-  /**
-   * Turns heads by the angles of their positions, in place: i and i + E/2 are the sides of an arrow.
-   *
-   * @param {Float32Array} x
-   * @param {number} rows
-   * @param {number} heads
-   * @param {number} at
-   * @param {number} step
-   */
+  /** Turns heads (R, H·E) by the angles of their positions, in place: i and i + E/2 are the sides of an arrow. */
   rotate(x, rows, heads, at, step) {
     const e = this.headWidth, half = e / 2;
     for (let n = 0; n < rows * heads; n++) {
-      const turn = this.sinusoid(at + Math.floor(n / heads) * step, e, this.config.rotary_base);
+      const turn = this.sinusoid(at + Math.floor(n / heads) * step);
       for (let i = 0, a = n * e; i < half; i++, a++) {
         const sine = turn[2 * i], cosine = turn[2 * i + 1], first = x[a], second = x[a + half];
         x[a] = first * cosine - second * sine;
@@ -257,100 +188,67 @@ export class Model {
   }
 
   /**
-   * Attends: each of R queries to the keys on its way.
+   * Attends with queries (R, H·E) to the first K keys of their ways, in self-attention from `first` on.
    *
    * @param {Attention} of
-   * @param {Float32Array} queries (R, H·E)
-   * @param {number} rows R
+   * @param {Float32Array} queries
+   * @param {number} rows
    * @param {Memory} memory
-   * @param {number} keys positions, K
+   * @param {number} count
    * @param {Set<string>} off
-   * @param {{ at?: number, step?: number, first?: number }} [places] position of the first query and steps between queries; first key that is seen
-   * @returns {[Float32Array, Float32Array]} what W_O makes of the weighted values, (R, D), and the weights, (H, R, K)
+   * @param {{ at?: number, step?: number, first?: number }} [places] of the queries; without them positions do not count
+   * @returns {[Float32Array, Float32Array]} (R, D) output of W_O, and the weights, (H, R, K)
    */
-  attend(of, queries, rows, memory, keys, off, { at = null, step = 1, first = 0 } = {}) {
-    const e = this.headWidth, width = of.heads * e, apart = of.keyHeads * e, shared = of.heads / of.keyHeads;
-    const out = new Float32Array(rows * width), weights = new Float32Array(of.heads * rows * keys), scores = new Float64Array(keys);
+  attend(of, queries, rows, { keys, values, ways }, count, off, { at = null, step = 1, first = 0 } = {}) {
+    const e = this.headWidth, width = of.heads * e, apart = of.keyHeads * e, sharing = of.heads / of.keyHeads;
+    const out = new Float32Array(rows * width), weights = new Float32Array(of.heads * rows * count), scores = new Float64Array(count);
     for (let head = 0; head < of.heads; head++) {
-      const shift = Math.floor(head / shared) * e, isOff = off.has(`${of.kind}.${of.layer}.${head}`);
+      const shift = Math.floor(head / sharing) * e, isOff = off.has(`${of.kind}.${of.layer}.${head}`);
       for (let r = 0; r < rows; r++) {
-        const way = memory.ways[r], from = r * width + head * e, row = (head * rows + r) * keys;
-        this.score(of, head, queries, from, memory.keys, way, shift, apart, scores, first, at === null ? null : at + r * step);
+        const way = ways[r], from = r * width + head * e, row = (head * rows + r) * count;
         let most = -Infinity, sum = 0;
-        for (let j = first; j < keys; j++) if (scores[j] > most) most = scores[j];
-        for (let j = first; j < keys; j++) sum += scores[j] = Math.exp(scores[j] - most);
-        for (let j = first; j < keys; j++) {
+        for (let j = first; j < count; j++) {
+          scores[j] = this.score(of, head, queries, from, keys, way[j] * apart + shift, at === null ? null : j - at - r * step);
+          if (scores[j] > most) most = scores[j];
+        }
+        for (let j = first; j < count; j++) sum += scores[j] = Math.exp(scores[j] - most);
+        for (let j = first; j < count; j++) {
           const weight = weights[row + j] = scores[j] / sum;
-          if (isOff) continue;
-          for (let i = 0, v = way[j] * apart + shift; i < e; i++) out[from + i] += weight * memory.values[v + i];
+          // A head that is off is seen, and adds nothing
+          if (!isOff) for (let i = 0, v = way[j] * apart + shift; i < e; i++) out[from + i] += weight * values[v + i];
         }
       }
     }
     return [of.inner ? multiply(out, rows, of.outer, of.outerBias) : out, weights];
   }
 
-  /**
-   * Compares a query with its keys.
-   *
-   * @param {Attention} of
-   * @param {number} head
-   * @param {Float32Array} queries
-   * @param {number} from where the query begins
-   * @param {Float32Array} keys
-   * @param {Int32Array} way
-   * @param {number} shift place of the head in a key
-   * @param {number} apart numbers from key to key
-   * @param {Float64Array} scores
-   * @param {number} first
-   * @param {number | null} at position of the query; null: positions do not count
-   */
-  score(of, head, queries, from, keys, way, shift, apart, scores, first, at) {
-    const e = this.headWidth, scale = this.scaleOfScores, isDistance = this.config.similarity === "distance";
-    for (let j = first; j < scores.length; j++) {
-      const key = way[j] * apart + shift;
-      let s = 0;
-      if (of.vector) for (let i = 0; i < e; i++) s += of.vector[head * e + i] * Math.tanh(queries[from + i] + keys[key + i]);
-      else s = scale * dotOf(queries, from, keys, key, e);
-      if (isDistance) s -= .5 * scale * dotOf(keys, key, keys, key, e);
-      if (at !== null && of.bias) s += of.bias(head, j - at);
-      if (at !== null && of.relative) s += scale * this.compareDistance(of, head, queries, from, at - j);
-      scores[j] = s;
-    }
+  /** The score of a query and a key; of positions only their distance j - i counts, if any. */
+  score(of, head, queries, from, keys, key, distance) {
+    const e = this.headWidth, scale = this.scaleOfScores;
+    let s = 0;
+    if (of.vector) for (let i = 0; i < e; i++) s += of.vector[head * e + i] * Math.tanh(queries[from + i] + keys[key + i]);
+    else s = scale * dotOf(queries, from, keys, key, e);
+    // -|k|² / 2√E; |q|² is alike for all keys
+    if (this.config.similarity === "distance") s -= .5 * scale * dotOf(keys, key, keys, key, e);
+    if (distance !== null && of.bias) s += of.bias(head, distance);
+    if (distance !== null && of.relative) s += scale * this.compareDistance(of, head, queries, from, -distance);
+    return s;
   }
 
-  /**
-   * Computes (q + v)·W_R·R(i - j) of Transformer-XL.
-   *
-   * @param {Attention} of
-   * @param {number} head
-   * @param {Float32Array} queries q + u
-   * @param {number} from
-   * @param {number} distance i - j
-   */
+  /** Computes (q + v)·W_R·R(i - j) of Transformer-XL; the query is q + u. */
   compareDistance({ relative: { projection, content, position, rows } }, head, queries, from, distance) {
-    if (!rows.has(distance)) rows.set(distance, multiply(this.sinusoid(distance, this.config.d_model), 1, projection));
+    if (!rows.has(distance)) rows.set(distance, multiply(this.sinusoid(distance), 1, projection));
     const row = rows.get(distance), e = this.headWidth;
     let sum = 0;
     for (let i = 0, a = head * e; i < e; i++, a++) sum += (queries[from + i] + position[a] - content[a]) * row[a];
     return sum;
   }
 
-  /**
-   * One sub-layer with residual and norm.
-   *
-   * @param {Float32Array} x (R, D)
-   * @param {ReturnType<Model["normOf"]>} norm
-   * @param {(x: Float32Array) => Float32Array} compute
-   */
+  /** Adds what a sub-layer computes to (R, D), with its norm before or after. */
   sublayer(x, norm, compute) {
     return this.isPreNorm ? addTo(compute(normRows(x, norm)), x) : normRows(addTo(compute(x), x), norm);
   }
 
-  /**
-   * @param {string} name of the layer
-   * @param {Float32Array} x (R, D)
-   * @param {number} rows
-   */
   feedForward(name, x, rows) {
     const { gated } = this.config, inner = this.project(`${name}.feed_forward.${gated ? "gate" : "inner"}`, x, rows);
     for (let i = 0; i < inner.length; i++) inner[i] = this.activation(inner[i]);
@@ -404,10 +302,6 @@ export class Model {
     return pooled.map(value => value / size);
   }
 
-  /**
-   * @param {Float32Array} x (R, D)
-   * @param {number} rows
-   */
   logitsOf(x, rows) {
     return multiply(x, rows, this.outputMatrix, this.tensors.output_bias);
   }
@@ -478,16 +372,7 @@ export class Model {
     return this.logitsOf(norm ? normRows(x, norm) : x, rows);
   }
 
-  /**
-   * Writes the keys and values of a position behind those of the positions before it.
-   *
-   * @param {DecoderState} state
-   * @param {Attention} self
-   * @param {number} layer
-   * @param {Float32Array} x (R, D)
-   * @param {number} rows
-   * @returns {Memory}
-   */
+  /** Writes keys and values of the rows (R, D) of a position behind those of the positions before it. */
   keep(state, self, layer, x, rows) {
     const own = state.own[layer], place = state.used * self.keyHeads * this.headWidth;
     const keys = this.headsOf(self, 1, x, rows, state.length, 0), values = this.headsOf(self, 2, x, rows);
@@ -501,15 +386,7 @@ export class Model {
     return { ...own, ways: state.ways };
   }
 
-  /**
-   * The recurrent unit in place of self-attention: c = f ⊙ c + (1 - f) ⊙ W·x, then max(0, c).
-   *
-   * @param {string} name of the layer
-   * @param {Float32Array} x (R, D)
-   * @param {number} rows
-   * @param {Float32Array[]} cells
-   * @param {number} layer
-   */
+  /** The recurrent unit in place of self-attention: c = f ⊙ c + (1 - f) ⊙ W·x, then max(0, c). */
   recur(name, x, rows, cells, layer) {
     const gate = this.project(`${name}.recurrence.forget`, x, rows), fresh = this.project(`${name}.recurrence.input`, x, rows), before = cells[layer];
     cells[layer] = fresh.map((value, i) => {
@@ -564,39 +441,20 @@ export class Model {
   }
 }
 
-/**
- * Copies an array into a longer one.
- *
- * @template {Int32Array | Float32Array} Numbers
- * @param {Numbers} array
- * @param {number} length
- * @param {new (length: number) => Numbers} type
- * @returns {Numbers}
- */
+/** Copies an array into a longer one. */
 function widened(array, length, type) {
   const wide = new type(length);
   wide.set(array);
   return wide;
 }
 
-/**
- * The slopes of H heads of ALiBi: those of a power of two, and then every second one of twice as many.
- *
- * @param {number} heads
- */
+/** The slopes of H heads of ALiBi: those of a power of two, and then every second one of twice as many. */
 function slopesOf(heads) {
   const power = 2 ** Math.floor(Math.log2(heads));
   return Float32Array.from({ length: heads }, (_, head) => head < power ? 2 ** (-8 * (head + 1) / power) : 2 ** (-4 * (2 * (head - power) + 1) / power));
 }
 
-/**
- * The bucket of a distance j - i, as T5 has it, rounded to float32 where it is: at a bucket's edge a digit counts.
- *
- * @param {number} distance
- * @param {number} buckets
- * @param {number} far
- * @param {boolean} isCausal
- */
+/** The bucket of a distance j - i, as T5 has it, rounded to float32 where it is: at a bucket's edge a digit counts. */
 function bucketOf(distance, buckets, far, isCausal) {
   const half = isCausal ? buckets : Math.floor(buckets / 2), size = isCausal ? Math.max(-distance, 0) : Math.abs(distance);
   const first = !isCausal && distance > 0 ? half : 0, exact = Math.floor(half / 2), { fround } = Math;

@@ -46,15 +46,18 @@ const WELL_FORMED = new RegExp(
  */
 export function joinTextsAndBytes(parts) {
   let text = "", bytes = "";
-  for (const part of [...parts, ""]) {
-    if (typeof part === "number") {
-      bytes += String.fromCharCode(part);
-      continue;
-    }
+  const flush = () => {
     for (const [run] of bytes.matchAll(WELL_FORMED)) text += decodeBytes(Array.from(run, character => character.charCodeAt(0)));
-    text += part;
-    if (part) bytes = "";
+    bytes = "";
+  };
+  for (const part of parts) {
+    if (typeof part === "number") bytes += String.fromCharCode(part);
+    else if (part) {
+      flush();
+      text += part;
+    }
   }
+  flush();
   return text;
 }
 
@@ -82,7 +85,7 @@ export function readNormalizer(steps) {
   const functions = steps.map(step => {
     const pattern = step.pattern ? compilePattern(step.pattern) : null;
     switch (step.type) {
-      case "NFC": case "NFD": case "NFKC": case "NFKD":
+      case "NFC": case "NFD":
         return (/** @type {string} */ text) => text.normalize(step.type);
       case "Prepend":
         return (/** @type {string} */ text) => text && step.text + text;

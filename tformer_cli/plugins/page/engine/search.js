@@ -1,37 +1,16 @@
 // Greedy and beam search with tformer's rules (`tformer_cli/search`), its tree, forced texts and next words.
-/** @import { DecoderMaps, DecoderState, Encoded, Model } from "./model.js" */
+/** @import { DecoderMaps, Encoded, Model } from "./model.js" */
 
-/**
- * How a search begins: heads that are switched off, the first tokens of the translation, and how many of them
- * limits of length count (as the name of a language).
- *
- * @typedef {{ off?: Iterable<string>, prefix?: number[], nStart?: number }} SearchOptions
- */
+/** @typedef {{ off?: Iterable<string>, prefix?: number[], nStart?: number }} SearchOptions heads that are switched off, the first tokens of the translation, and how many of them limits of length count, as the name of a language */
 /** @typedef {{ ids: number[], score: number, logProbability: number, tokenLogProbabilities: number[], isFinished: boolean, maps: DecoderMaps }} Hypothesis */
 /** @typedef {{ parent: number | null, step: number, token: number, logp: number, state: "kept" | "dropped" | "finished", score: number | null }} SearchNode */
 /** @typedef {{ beamSize: number, lengthPenalty: number, nodes: SearchNode[], path: number[] }} SearchTree */
 /** @typedef {{ total: number, value: number, token: number, row: number, endsItself: boolean }} Continuation */
 
-/**
- * Tokens that a decoder has read.
- *
- * @typedef {object} Reading
- * @property {number[]} ids the first is the begin of sentence
- * @property {number[]} steps log-probabilities of all but the first
- * @property {Float32Array} logits of what comes next
- */
-/**
- * A live hypothesis.
- *
- * @typedef {object} Live
- * @property {number[]} ids tokens so far
- * @property {number[]} steps their log-probabilities
- * @property {number} total what it is ranked by
- * @property {number} node its number in the tree
- */
+/** @typedef {{ ids: number[], steps: number[], total: number, node: number }} Live a hypothesis with the log-probabilities of its tokens, what it is ranked by, and its number in the tree */
 
 const BEGIN_ID = 2, END_ID = 3; // ids before are never generated
-const EXTRA_TOKENS = 20, MOST_TOKENS = 1e9, N_DROPPED = 3;
+const EXTRA_TOKENS = 20, MOST_TOKENS = 1e9, LONGEST_TEXT = 200, N_DROPPED = 3; // see `hypothesis.py`, `generator.py` and `live.py`
 const RULES = { length_normalization: "gnmt", min_length: 0, min_length_ratio: 0, no_repeat_ngram: 0, repetition_penalty: 1 };
 /** Settings with the values of a search without rules; those of `RULES` may have others, but then there is no tree. */
 const NEUTRAL = { coverage_penalty: 0, sampling: false, diversity_groups: 1, risk: "none", distinct_texts: false };
@@ -39,12 +18,7 @@ const NEUTRAL = { coverage_penalty: 0, sampling: false, diversity_groups: 1, ris
 const WITHOUT_EFFECT = ["batch_tokens", "temperature", "top_k", "top_p", "diversity_penalty", "candidates"];
 const NUMBERS = { beam_size: 5, length_penalty: .6, n_best: 1, max_length: 0, max_length_ratio: 3 };
 
-/**
- * Completes settings; what the search does not know is an error.
- *
- * @param {Record<string, any>} settings
- * @returns {Record<string, any>}
- */
+/** Completes settings; what the search does not know is an error. */
 function completeSettings(settings) {
   for (const [name, value] of Object.entries(settings)) {
     if (name in NUMBERS || name in RULES || WITHOUT_EFFECT.includes(name) || NEUTRAL[name] === value) continue;
@@ -53,24 +27,12 @@ function completeSettings(settings) {
   return { ...NUMBERS, ...RULES, ...settings };
 }
 
-/**
- * What the log-probability of T tokens is divided by to give a score.
- *
- * @param {number} tokens T
- * @param {Record<string, any>} settings
- */
+/** What the log-probability of T tokens is divided by to give a score. */
 function divisorOf(tokens, settings) {
   return settings.length_normalization === "average" ? tokens : ((5 + tokens) / 6) ** settings.length_penalty;
 }
 
-/**
- * The fewest and the most tokens of a translation, its end not counted.
- *
- * @param {number} tokens of the source
- * @param {Record<string, any>} settings
- * @param {number} given tokens of a prefix
- * @param {number} room positions of the model
- */
+/** The fewest and the most tokens of a translation, its end not counted. */
 function limitsOf(tokens, settings, given, room) {
   const times = ratio => Math.trunc(Math.min(ratio * tokens, MOST_TOKENS));
   const least = Math.max(settings.min_length, times(settings.min_length_ratio));
@@ -79,11 +41,7 @@ function limitsOf(tokens, settings, given, room) {
   return { longest, shortest: Math.min(given + least, longest) };
 }
 
-/**
- * ln Σ e^x of some numbers.
- *
- * @param {Float32Array} logits
- */
+/** ln Σ e^x of some numbers. */
 function logSumOf(logits) {
   let most = -Infinity, sum = 0;
   for (let i = 0; i < logits.length; i++) if (logits[i] > most) most = logits[i];
@@ -114,14 +72,7 @@ export function largest(numbers, k, from = 0) {
   return best;
 }
 
-/**
- * Applies the rules that forbid next tokens or make them less likely, in tformer's order.
- *
- * @param {Float32Array} own log-probabilities by the model
- * @param {number[]} ids tokens so far
- * @param {Record<string, any>} settings
- * @param {number} shortest
- */
+/** Applies the rules that forbid next tokens or make them less likely to log-probabilities (V), as `processors.py`. */
 function applyRules(own, ids, settings, shortest) {
   const scores = own.slice(), n = settings.no_repeat_ngram;
   for (const id of new Set(ids)) scores[id] *= settings.repetition_penalty;
@@ -136,56 +87,42 @@ function applyRules(own, ids, settings, shortest) {
 
 /** A search for one text, step by step. */
 class BeamSearch {
-  /**
-   * @param {Model} model
-   * @param {DecoderState} state
-   * @param {Record<string, any>} settings
-   * @param {{ longest: number, shortest: number }} limits
-   * @param {Reading} reading the tokens that were read before
-   */
   constructor(model, state, settings, { longest, shortest }, { ids, steps }) {
     this.model = model;
     this.state = state;
     this.settings = settings;
     this.longest = longest;
     this.shortest = shortest;
-    this.hasRules = Object.entries(RULES).some(([name, value]) => name !== "length_normalization" && settings[name] !== value);
-    const total = sumOf(steps);
+    const rules = Object.keys(RULES).filter(name => settings[name] !== RULES[name]), total = sumOf(steps);
+    this.hasTree = !rules.length;
+    this.hasRules = rules.some(name => name !== "length_normalization");
     /** @type {Live[]} */
     this.live = [{ ids: ids.slice(1), steps, total, node: 0 }];
     /** @type {(Live & { score: number, endsItself: boolean, way: Int32Array })[]} */
     this.finished = [];
     /** @type {SearchNode[]} */
-    this.nodes = [{ parent: null, step: steps.length, token: ids[ids.length - 1], logp: total, state: "kept", score: null }];
+    this.nodes = [{ parent: null, step: steps.length, token: ids.at(-1), logp: total, state: "kept", score: null }];
     this.largestDivisor = divisorOf(longest + 1, settings);
   }
 
-  /**
-   * The best continuations of one hypothesis.
-   *
-   * @param {Float32Array} logits (V)
-   * @param {number} row
-   * @returns {Continuation[]}
-   */
+  /** The best continuations of the hypothesis of a row, whose logits are (V). */
   continuationsOf(logits, row) {
     const { ids, total } = this.live[row], normalizer = logSumOf(logits), isLast = ids.length === this.longest;
-    const valueOf = token => Math.min(0, logits[token] - normalizer);
-    const scores = this.hasRules ? applyRules(logits.map(value => Math.min(0, value - normalizer)), ids, this.settings, this.shortest) : logits;
+    const valueOf = logit => Math.min(0, logit - normalizer); // rounding may put the certain event above 0
+    const scores = this.hasRules ? applyRules(logits.map(valueOf), ids, this.settings, this.shortest) : logits;
     const best = largest(scores, this.settings.beam_size + N_DROPPED, END_ID), endsItself = !isLast || best[0][0] === END_ID;
-    return (isLast ? [[END_ID, logits[END_ID]]] : best).map(([token, score]) => {
-      const value = valueOf(token);
+    // Rules change ranks, but not the model's own numbers, nor the end of what is as long as it may be
+    return (isLast ? [[END_ID]] : best).map(([token, score]) => {
+      const value = valueOf(logits[token]);
       return { total: total + (this.hasRules && !isLast ? score : value), value, token, row, endsItself };
     });
   }
 
-  /**
-   * Lets every live hypothesis grow by one token.
-   *
-   * @param {Float32Array} logits (live, V)
-   */
+  /** Lets every live hypothesis grow by one token, by the logits (live, V). */
   grow(logits) {
     const v = this.model.vocabSize, slots = this.settings.beam_size - this.finished.length, length = this.live[0].ids.length + 1;
     // A stable sort: equal ones stay in the order of their rows
+    /** @type {Continuation[]} */
     const all = this.live.flatMap((_, row) => this.continuationsOf(logits.subarray(row * v, (row + 1) * v), row)).sort((a, b) => b.total - a.total);
     const before = this.live, divisor = divisorOf(length, this.settings);
     /** @type {Live[]} */
@@ -214,13 +151,16 @@ class BeamSearch {
     return worst < this.live[0].total / this.largestDivisor;
   }
 
-  /**
-   * Searches.
-   *
-   * @param {Float32Array} logits (V) of the first token
-   */
+  /** The tree, with the way to a node. */
+  treeOf(node) {
+    const path = [];
+    for (let at = node; at !== null; at = this.nodes[at].parent) path.unshift(at);
+    return { beamSize: this.settings.beam_size, lengthPenalty: this.settings.length_penalty, nodes: this.nodes, path };
+  }
+
+  /** Searches from the logits of the first token; returns what is wanted, best first. */
   run(logits) {
-    for (this.grow(logits); this.isRunning; this.grow(logits)) logits = this.model.step(this.state, this.live.map(({ ids }) => ids[ids.length - 1]));
+    for (this.grow(logits); this.isRunning; this.grow(logits)) logits = this.model.step(this.state, this.live.map(({ ids }) => ids.at(-1)));
     return this.finished.sort((a, b) => b.score - a.score).slice(0, this.settings.n_best);
   }
 }
@@ -231,14 +171,13 @@ function sumOf(numbers) {
 }
 
 /**
- * Starts a decoder and reads tokens, one after the other.
+ * Starts a decoder and reads tokens; a listener is handed the logits behind each.
  *
  * @param {Model} model
  * @param {Encoded | null} source
  * @param {number[]} ids
  * @param {Iterable<string>} off
- * @param {(logits: Float32Array) => void} [listen] is handed the logits behind each token
- * @returns {Reading & { state: DecoderState }}
+ * @param {(logits: Float32Array) => unknown} [listen]
  */
 function readTokens(model, source, ids, off, listen = () => {}) {
   const state = model.start(source, { off }), steps = [];
@@ -251,14 +190,7 @@ function readTokens(model, source, ids, off, listen = () => {}) {
   return { state, ids, steps, logits };
 }
 
-/**
- * Encodes the tokens of a source, with the end of sentence where the model reads it.
- *
- * @param {Model} model
- * @param {number[]} ids
- * @param {Iterable<string>} off
- * @returns {Encoded | null} null of a language model
- */
+/** Encodes the tokens of a source, with the end of sentence where the model reads it. */
 function encodeSource(model, ids, off) {
   const { n_encoder_layers, source_eos } = model.config;
   return n_encoder_layers ? model.encode(source_eos ? [...ids, END_ID] : ids, { off }) : null;
@@ -269,45 +201,29 @@ function encodeSource(model, ids, off) {
  *
  * @param {Model} model
  * @param {number[]} ids the source without its end; of a language model all that is read first
- * @param {Record<string, any>} given settings by the names of "decoding" in config.json
+ * @param {Record<string, any>} overrides settings by the names of "decoding" in config.json
  * @param {SearchOptions} [options]
  * @returns {{ source: Encoded | null, hypotheses: Hypothesis[], tree: SearchTree | null }} hypotheses best first
  */
-export function search(model, ids, given, { off = [], prefix = [], nStart = 0 } = {}) {
-  const settings = completeSettings(given), source = encodeSource(model, ids, off), room = model.maxPositions;
+export function search(model, ids, overrides, { off = [], prefix = [], nStart = 0 } = {}) {
+  const settings = completeSettings(overrides), source = encodeSource(model, ids, off), room = model.maxPositions;
   const begin = source ? [BEGIN_ID, ...prefix] : [...ids, ...prefix], reading = readTokens(model, source, begin, off);
   const limits = source ? limitsOf(ids.length, settings, prefix.length - nStart, room) : promptLimits(begin.length, settings, room);
-  // What a prompt says is not a part of what follows it
-  const search = new BeamSearch(model, reading.state, settings, limits, source ? reading : { ...reading, ids: [begin[begin.length - 1]], steps: [] });
-  const best = search.run(reading.logits);
+  // A prompt is no part of what follows it
+  const search = new BeamSearch(model, reading.state, settings, limits, source ? reading : { ids: begin.slice(-1), steps: [] });
+  const best = search.run(reading.logits), read = begin.length - (source ? prefix.length : 0);
   const hypotheses = best.map(({ ids, steps, total, score, endsItself, way }) => ({
     ids, score, logProbability: search.hasRules ? sumOf(steps) : total, tokenLogProbabilities: steps, isFinished: endsItself,
-    maps: model.mapsOf(reading.state, way, begin.length + ids.length - (source ? prefix.length : 0)),
+    maps: model.mapsOf(reading.state, way, read + ids.length),
   }));
-  const isPlain = Object.entries(RULES).every(([name, value]) => settings[name] === value);
-  return { source, hypotheses, tree: source && isPlain ? treeOf(search, best[0].node) : null };
+  return { source, hypotheses, tree: source && search.hasTree ? search.treeOf(best[0].node) : null };
 }
 
-/**
- * @param {number} read tokens of the prompt
- * @param {Record<string, any>} settings
- * @param {number} room
- */
+/** The fewest and the most tokens behind a prompt. */
 function promptLimits(read, settings, room) {
   if (read >= room) throw new Error(`a prompt may have at most ${room - 1} tokens, but has ${read}`);
-  const longest = Math.min(settings.max_length || room - read, room - read);
+  const longest = Math.min(settings.max_length || Math.max(LONGEST_TEXT, settings.min_length), room - read);
   return { longest, shortest: Math.min(settings.min_length, longest) };
-}
-
-/**
- * @param {BeamSearch} search
- * @param {number} end the node of the best hypothesis
- * @returns {SearchTree}
- */
-function treeOf({ nodes, settings }, end) {
-  const path = [];
-  for (let node = end; node !== null; node = nodes[node].parent) path.unshift(node);
-  return { beamSize: settings.beam_size, lengthPenalty: settings.length_penalty, nodes, path };
 }
 
 /**
@@ -319,7 +235,7 @@ function treeOf({ nodes, settings }, end) {
  * @param {{ off?: Iterable<string>, top?: number }} [options] heads that are switched off, and logits that are wanted
  */
 export function force(model, source, ids, { off = [], top = 64 } = {}) {
-  const positions = [], { state, steps, logits } = readTokens(model, source, ids, off, found => positions.push(positionOf(found, top)));
+  const positions = [], { state, steps, logits } = readTokens(model, source, ids, off, row => positions.push(positionOf(row, top)));
   return { maps: model.mapsOf(state), positions, logProbabilities: [...steps, Math.min(0, logits[END_ID] - logSumOf(logits))] };
 }
 

@@ -34,7 +34,8 @@ const MOST_REMEMBERED = 1 << 20;
  * @returns {TokenizerSide & {source: TokenizerSide, target: TokenizerSide}} encodes sources and decodes targets
  */
 export function readTokenizer(json) {
-  const source = readSide(json.source), target = readSide({ ...json.source, ...json.target });
+  const source = readSide(json.source), isSame = !Object.keys(json.target).length;
+  const target = isSame ? source : readSide({ ...json.source, ...json.target });
   return { ...target, encode: source.encode, encodePhrase: source.encodePhrase, source, target };
 }
 

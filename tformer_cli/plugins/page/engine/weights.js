@@ -34,26 +34,14 @@ export function readTensors(buffer) {
   return tensors;
 }
 
-/** Functions from bytes to float32, by the type of the numbers that they hold. */
-const WIDEN = { F32: floatsOf, F16: bytes => widen(bytes, halfTable()), BF16: bytes => floatsOf(new Uint8Array(Uint32Array.from(shortsOf(bytes), bits => bits << 16).buffer)) };
-
-/** @param {Uint8Array} bytes whose place in the buffer need not be a multiple of 4 */
-function floatsOf(bytes) {
-  return bytes.byteOffset % 4 ? new Float32Array(bytes.slice().buffer) : new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-}
-
-/** @param {Uint8Array} bytes */
-function shortsOf(bytes) {
-  return new Uint16Array(bytes.slice().buffer);
-}
-
-/**
- * @param {Uint8Array} bytes
- * @param {Float32Array} table the number of each 16 bits
- */
-function widen(bytes, table) {
-  return Float32Array.from(shortsOf(bytes), bits => table[bits]);
-}
+/** Functions from bytes, whose place in the buffer may be any, to float32, by the type of the numbers. */
+const WIDEN = {
+  F32: bytes => bytes.byteOffset % 4 ? new Float32Array(bytes.slice().buffer) : new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
+  F16: bytes => {
+    const table = halfTable();
+    return Float32Array.from(new Uint16Array(bytes.slice().buffer), bits => table[bits]);
+  },
+};
 
 /** @type {Float32Array} */
 let halves = null;
@@ -68,10 +56,6 @@ function halfTable() {
   return halves;
 }
 
-/**
- * @param {Int8Array} integers (N, K)
- * @param {Float32Array} scales (N)
- */
 function scaleRows(integers, scales) {
   const floats = new Float32Array(integers.length), width = integers.length / (scales.length || 1);
   for (let row = 0, at = 0; row < scales.length; row++) {
