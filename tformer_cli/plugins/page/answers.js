@@ -140,5 +140,5 @@ function encodeGaps({ gaps: { mask, isWhole, takesSpace, trims }, tokenizer: { s
 
 function embed(page, { text, heads_off: off = [] }) {
   const record = read(page, text, page.tokenizer.source.encode(text), [], off, []);
-  return { event: { event: "embedding", embedding: [...page.model.outputs(record.source)] }, record };
+  return { event: { event: "embedding", vector: [...page.model.outputs(record.source)] }, record };
 }

@@ -128,7 +128,7 @@ async function run({ want = [], ...request }) {
     return { id, weights: Array.from({ length: map.length / nKeys }, (_, n) => [...map.subarray(n * nKeys, (n + 1) * nKeys)]) };
   });
   const source = { text: record.text, pieces: tokenizer.source.pieces(record.source?.ids ?? []) }, target = { text: record.written, pieces: tokenizer.target.pieces(record.ids.slice(1)) };
-  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.embedding, continuation: event.continuation };
+  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.vector, continuation: event.continuation };
   return { ...Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined)), source, target, heads, ...(want.length ? { events } : {}) };
 }
 
