@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -152,7 +153,8 @@ def live_page(
     elements = [
         f'<script type="text/plain" id="{name}">{text}</script>\n' for name, text in blocks.items()
     ]
-    page = _part("page.html").replace("{{title}}", title)
+    # A name is not ours: it must not open an element or a slot
+    page = _part("page.html").replace("{{title}}", escape(title).replace("{", "&#123;"))
     page = _POLICY.sub(lambda _: policy, page)
     page = _STYLE.sub(lambda _: f"<style>{style}</style>", page)
     page = _SCRIPT.sub(lambda _: f"{''.join(elements)}<script>{script}</script>", page)

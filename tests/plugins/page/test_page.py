@@ -174,8 +174,6 @@ def test_events_are_those_of_the_service(opened, zoo, name):
     assert_alike(
         page.events(TEXT, heads_off=[head]), service_events(zoo[name], TEXT, heads_off=[head])
     )
-    prefix = found["translation"]["target"]["text"].split(" ")[0] + " "
-    assert_alike(page.events(TEXT, prefix=prefix), service_events(zoo[name], TEXT, prefix=prefix))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -186,9 +184,9 @@ def test_other_kinds_answer_as_the_service_does(opened, zoo, name):
     answer = page.run(text=text)
     assert_heads(answer, zoo[name], text)
     event = next(iter(wanted.values()))
-    for field, name in {"label": "label", "filled": "filled", "vector": "embedding"}.items():
+    for field, key in {"label": "label", "filled": "filled", "vector": "embedding"}.items():
         if field in event:
-            assert_same(answer[name], event[field], name)
+            assert_same(answer[key], event[field], key)
     if "words" in event:
         assert answer["labels"] == [word["label"] for word in event["words"]]
 

@@ -99,8 +99,9 @@ function nextOf({ model, tokenizer }, { rows, names, source, ids }, off) {
   return positions.length ? { positions: positions.map(({ top, rest }) => ({ top: top.map(([id, logit]) => [label(id), logit]), rest })) } : null;
 }
 
-/** The change of the log-probability of the answer with each head switched off alone. */
-async function effectsOf(page, record, _, breathe) {
+/** The change of the log-probability of the answer with each head switched off alone, and all others on. */
+async function effectsOf(page, answered, off, breathe) {
+  const record = off.length && answered.source ? { ...answered, source: page.model.encode(answered.source.ids) } : answered;
   const whole = logProbabilities(page, record, ""), nTokens = whole.length, delta = [];
   if (!nTokens) return null;
   for (const head of page.heads) {

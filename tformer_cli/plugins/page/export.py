@@ -121,19 +121,23 @@ def make_page(
 ) -> str:
     """Makes the page of a model; the same model gives the same bytes."""
     check_model(directory)
-    folder = files("tformer_cli.plugins.page")
-    scripts = {
-        path.name: path.read_text(encoding="utf-8")
-        for place in (folder, folder.joinpath("engine"))
-        for path in place.iterdir()
-        if path.name.endswith(".js")
-    }
     facts = json.dumps(describe_model(directory), ensure_ascii=False, separators=(",", ":"))
     stream = io.BytesIO()
     write_arrays(stream, stored_weights(weights, precision), {})
     blocks = {"model": _pack(facts.encode("utf-8")), "weights": _pack(stream.getvalue())}
     title = directory.path.resolve().name or "tformer"
-    return live_page(title, report_texts(), live_modules(scripts), blocks)
+    return live_page(title, report_texts(), live_modules(read_scripts()), blocks)
+
+
+def read_scripts() -> dict[str, str]:
+    """Returns the modules of the client and of the engine by their names."""
+    folder = files("tformer_cli.plugins.page")
+    return {
+        path.name: path.read_text(encoding="utf-8")
+        for place in (folder, folder.joinpath("engine"))
+        for path in place.iterdir()
+        if path.name.endswith(".js")
+    }
 
 
 def check_model(directory: ModelDirectory) -> None:
