@@ -1,10 +1,11 @@
-"""The live page in a browser: from opening to the first paint, from a key to what follows it.
+"""The pages in a browser: from opening to the first paint, from a key to what follows it.
 
     python tests/benchmarks/page.py MODEL --text FILE [--rounds 20]
 
 The service and Chromium are processes of their own. Each round opens the page in a fresh profile
 and types a line of FILE in place of another. "Over the request" is the time beyond what the same
-page waits for the bare request of another line: what debouncing, drawing and the browser add. It
+page waits for the bare request of another line: what debouncing, drawing and the browser add. The
+exported page is opened from its file, and computes the first ten words of lines itself. It
 needs `playwright` and a Chromium; on a busy machine look at ratios and medians.
 """
 
@@ -17,6 +18,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
+from tempfile import TemporaryDirectory
 
 from harness import TFORMER, print_table
 from playwright.sync_api import sync_playwright
@@ -55,6 +57,15 @@ async text => {
 }
 """  # noqa: E501
 
+COMPUTED = """
+async text => {
+    const begun = performance.now();
+    await tformer.run({ text });
+    return performance.now() - begun;
+}
+"""
+N_WORDS = 10
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -79,6 +90,7 @@ def main():
             if n:  # the first loads the inspector
                 for name, value in zip(found, (visit[key] for key in KEYS), strict=True):
                     found[name].append(value)
+        exported = measure_exported(browser, options.model, lines, options.rounds)
         browser.close()
     bare = statistics.median(found["bare request"])
     rows = [
@@ -88,12 +100,31 @@ def main():
             f"{statistics.quantiles(values, n=10)[-1]:.0f}",
             f"{statistics.median(values) - bare:+.0f}" if name.startswith("key") else "",
         )
-        for name, values in found.items()
+        for name, values in (*found.items(), *exported.items())
     ]
     columns = ("from", "median ms", "90th percentile ms", "over the request ms")
     print_table(f"{options.model.name}, {options.rounds} rounds", columns, rows)
     if statistics.median(found["first paint"]) > MOST_PAINT:
         raise SystemExit(f"the first paint took more than {MOST_PAINT} ms")
+
+
+def measure_exported(browser, model, lines, rounds):
+    """Milliseconds to the first paint of the exported page, and of ten words with all heads."""
+    paints, computed = [], []
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "page.html")
+        subprocess.run([*TFORMER, "export", model, "--format", "page", "-o", path], check=True)
+        for n in range(rounds + 1):
+            context = browser.new_context(offline=True)
+            page = context.new_page()
+            page.goto(path.as_uri())
+            page.evaluate(COMPUTED, lines[0])
+            words = " ".join(" ".join(lines[n % len(lines) :]).split()[:N_WORDS])
+            paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            paints.append(page.evaluate(paint))
+            computed.append(page.evaluate(COMPUTED, words))
+            context.close()
+    return {"exported: first paint": paints[1:], f"exported: {N_WORDS} words, heads": computed[1:]}
 
 
 KEYS = ("paint", "translation", "heads", "bare")

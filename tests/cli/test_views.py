@@ -382,7 +382,8 @@ def draw(models, chart, report, biased):
     quickstarts = {
         task: SimpleNamespace(
             samples=samples, evaluation=SimpleNamespace(scores=scores), n_test=1000,
-            page=run / "heads.html", training=SimpleNamespace(aligned=aligned),
+            page=run / "heads.html", live_page=None if task == "image" else run / "page.html",
+            training=SimpleNamespace(aligned=aligned),
         )
         for task, samples, scores, aligned in (
             ("translate", [(SOURCE, TARGET, SOURCE)], scored.scores, scores_of().best),
@@ -463,7 +464,8 @@ def draw(models, chart, report, biased):
         ],
         "show_commands": [
             lambda c: show_commands(
-                c, QUICKSTARTS["translate"].next_commands(run, run / "heads.html")
+                c,
+                QUICKSTARTS["translate"].next_commands(run, run / "heads.html", run / "page.html"),
             )
         ],
         "data check": [lambda c: show_document(c, report_document(report))],
@@ -529,7 +531,7 @@ def _views():
 
 
 VIEWS = _views()
-COPIED = ("tformer ", "echo ", "nrefs:", "Every head of ")
+COPIED = ("tformer ", "echo ", "nrefs:", "Every head of ", "Type sentences ")
 """How lines begin that are not wrapped: commands and signatures, to be copied."""
 
 

@@ -63,7 +63,7 @@ _SUMMARIES = {
     DEPLOY: {
         "info": "Show what a model is and how it was trained.",
         "import": "Convert another tool's model to a model directory.",
-        "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.",
+        "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX, int8 or a web page.",
         "shortlist": "Build a lexical shortlist to speed up translation.",
         "serve": "Serve models over HTTP, with a page to try them.",
         "benchmark": "Measure translation speed, latency and memory.",

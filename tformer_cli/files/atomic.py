@@ -309,7 +309,9 @@ def replaceable_directory(path: Path) -> Path:
     return place
 
 
-def check_free(path: Path, option: str = "--output", unless: str | None = None) -> None:
+def check_free(
+    path: Path, option: str = "--output", unless: str | None = None, names: str = "directory"
+) -> None:
     """Refuses a place with files, which would be lost; not if one has the name `unless`."""
     try:
         is_ours = unless is not None and (path / unless).is_file()
@@ -317,7 +319,7 @@ def check_free(path: Path, option: str = "--output", unless: str | None = None) 
     except OSError as error:  # a name too long
         raise not_writable(path, error) from None
     if not is_free:
-        raise UsageError(f"{option}: {path} is already there; name a new directory")
+        raise UsageError(f"{option}: {path} is already there; name a new {names}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -4,13 +4,19 @@
 ``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
 script element where every ``<`` is written ``\u003c``, so that no token can end the element.
 A view with an interactive tab has a ``tab_NAME.js`` that calls ``addTab``, a row here, and data in
-the sentence; the tabs of others are made of their blocks. Nothing here needs torch: the service has
-the same page with other data.
+the sentence; the tabs of others are made of their blocks. Nothing here needs torch.
+
+The live page is this page with modules in `live_page`, which show answers with the same views.
+Who answers is the module ``client.js``: that of a service asks it, that of an exported page
+computes. A service sends the modules as they are; `live_page` joins them to one file.
 """
 
+import base64
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -53,13 +59,23 @@ SCRIPTS = (
     "main.js",
 )
 """The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
-_COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*(?://.*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)\n", re.MULTILINE)
 _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
 _BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n')
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_IMPORTED = re.compile(r'^import \{ (.*?) \} from "./parts.js";$', re.MULTILINE)
+_IMPORT = re.compile(
+    r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./(?:\w+/)*(\w+\.js)";\n', re.MULTILINE
+)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
 _LINKS = '<link rel="stylesheet" href="{style}">\n<link rel="icon" href="data:,">'
 _SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
+_HASHES = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    'script-src {script}; style-src {style}; img-src data:">\n'
+)
+PARTS, START = "parts.js", "live.js"  # The static page's script as a module; the first module
 DATA_SLOT = "{{data}}"  # Place of the data in the frame
 
 
@@ -96,6 +112,95 @@ def live_frame(title: str, data: Mapping[str, object], style: str, script: str) 
     page = _SCRIPT.sub(f'<script type="module" src="{script}"></script>', page)
     texts = {"model": None, "sentences": [], **data}
     return page.replace(DATA_SLOT, _as_json(texts))
+
+
+def live_modules(client: Mapping[str, str]) -> dict[str, str]:
+    """Returns the modules of the live page by their names, with those of a client."""
+    folder = files("tformer_cli.inspect").joinpath("live_page")
+    paths = (path for path in folder.iterdir() if path.name.endswith(".js"))
+    return {path.name: path.read_text(encoding="utf-8") for path in paths} | dict(client)
+
+
+def live_style() -> str:
+    part = files("tformer_cli.inspect").joinpath("live_page", "live.css")
+    return page_style() + part.read_text(encoding="utf-8")
+
+
+def exports_of(modules: Iterable[str], *more: str) -> str:
+    """Writes the export statement of the static page's script: the names that modules import."""
+    # Not all top-level names: in minified code, locals at the start of a line look the same
+    imported = [group for text in modules for group in _IMPORTED.findall(text)]
+    names = {*more, *", ".join(imported).split(", ")}
+    return f"export {{ {', '.join(sorted(names))} }};\n"
+
+
+def live_page(
+    title: str,
+    data: Mapping[str, object],
+    modules: Mapping[str, str],
+    blocks: Mapping[str, str],
+) -> str:
+    """Makes the live page as one file, which needs no service.
+
+    Args:
+        title: Its title.
+        data: The texts of the page.
+        modules: The modules by their names, with ``live.js``, which starts.
+        blocks: Texts that elements of these names hold, in base64 or plain letters.
+    """
+    script = f'(() => {{\n"use strict";\n{page_script()}\n{join_modules(modules, START)}}})();\n'
+    style = f"\n{_BLANKS_OF_STYLE.sub('', _plain(live_style())).rstrip()}\n"
+    hashes = {"script": _hash_of(script), "style": _hash_of(style)}
+    policy = _HASHES.format(**hashes)
+    elements = [
+        f'<script type="text/plain" id="{name}">{text}</script>\n' for name, text in blocks.items()
+    ]
+    # A name is not ours: it must not open an element or a slot
+    page = _part("page.html").replace("{{title}}", escape(title).replace("{", "&#123;"))
+    page = _POLICY.sub(lambda _: policy, page)
+    page = _STYLE.sub(lambda _: f"<style>{style}</style>", page)
+    page = _SCRIPT.sub(lambda _: f"{''.join(elements)}<script>{script}</script>", page)
+    return page.replace(DATA_SLOT, _as_json({"model": None, "sentences": [], **data}))
+
+
+def join_modules(modules: Mapping[str, str], start: str) -> str:
+    """Joins modules to one script, each after those that it imports.
+
+    Each becomes a function that returns what the module exports. Names of ``parts.js`` stay as they
+    are: the script stands behind the static page's, whose names it sees.
+    """
+    joined: dict[str, str] = {}
+
+    def add_module(name: str) -> None:
+        imports = {found for *_, found in _IMPORT.findall(modules[name])} - {PARTS}
+        for imported in sorted(imports - joined.keys()):
+            add_module(imported)
+        text = _plain(_IMPORT.sub(_import_line, modules[name]))
+        exported = ", ".join(_EXPORT.findall(text))
+        text = _EXPORT.sub("", text)
+        joined[name] = (
+            f"const {_variable(name)} = (() => {{\n{text}return {{ {exported} }};\n}})();\n"
+        )
+
+    add_module(start)
+    return "".join(joined.values())
+
+
+def _import_line(found: re.Match[str]) -> str:
+    names, whole, module = found.groups()
+    if module == PARTS:
+        return ""
+    names = whole or f"{{{names.replace(' as ', ': ')}}}"
+    return f"const {names} = {_variable(module)};\n"
+
+
+def _variable(module: str) -> str:
+    return f"{module.removesuffix('.js')}Module"
+
+
+def _hash_of(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest())
+    return f"'sha256-{digest.decode('ascii')}'"
 
 
 def page_style() -> str:

@@ -23,7 +23,7 @@ _ENDS = (
 )
 _MARK = r"[.!?…。！？｡।॥؟۔\n]"
 _OPENING = r"[\"'‘“„«(\[¿¡]*"
-_ABBREVIATIONS = {
+ABBREVIATIONS = {
     *("abs", "abt", "al", "approx", "av", "bzw", "ca", "cf", "corp", "dept", "dhr", "dott", "dr"),
     *("dra", "ds", "dvs", "ee", "etc", "evtl", "fr", "gen", "ggf", "hon", "hr", "inc", "jr", "lt"),
     *("ltd", "mio", "mlle", "mme", "mr", "mrd", "mrs", "ms", "mw", "np", "prof", "pág", "resp"),
@@ -31,7 +31,7 @@ _ABBREVIATIONS = {
     *("долл", "им", "млн", "млрд", "тыс", "ул", "डॉ", "డా", "திரு", "ดร"),
 }
 """Words that a period may follow within a sentence."""
-_BEFORE_NUMBERS = {
+BEFORE_NUMBERS = {
     *("art", "cap", "est", "fig", "godz", "kl", "klo", "no", "nos", "nr", "núm", "ok", "pp"),
     *("str", "vol", "рис", "стр", "מס", "నం"),
 }
@@ -92,9 +92,9 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     if match is None:
         return True
     word = match[0].lower()
-    if len(word) == 1 or word in _ABBREVIATIONS or re.search(_THAI, word):
+    if len(word) == 1 or word in ABBREVIATIONS or re.search(_THAI, word):
         return False
-    return word not in _BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
+    return word not in BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
 
 
 def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list[str]] | None:

@@ -41,7 +41,7 @@ class SubwordCodes:
     def __init__(self, text: str, where: str) -> None:
         self.text = text
         lines = text.rstrip("\n").split("\n", MOST_PIECES + 1)
-        self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
+        self.ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
         if lines[0].startswith(_VERSION):
             if lines[0].removeprefix(_VERSION).strip() != "0.2":
                 raise DataError(f"{where}: is an unknown version of BPE codes; use version 0.2")
@@ -65,7 +65,7 @@ class SubwordCodes:
         if len(word) == 1:
             return [word]
         # before version 0.2 the end of a word was a separate symbol
-        symbols = [*word, END] if self._ends_apart else [*word[:-1], word[-1] + END]
+        symbols = [*word, END] if self.ends_apart else [*word[:-1], word[-1] + END]
         none = MOST_PIECES
         while len(symbols) > 1:
             rank_of = self.ranks.get

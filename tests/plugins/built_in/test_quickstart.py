@@ -83,6 +83,8 @@ def test_translation_is_trained_scored_and_shown_and_nothing_done_twice(tiny, tm
     assert {score.name for score in result.evaluation.scores} == {"BLEU", "chrF2", "TER"}
     page = result.page.read_text(encoding="utf-8")
     assert "animal" in page
+    assert result.live_page == run / "page.html"
+    assert 'id="weights"' in result.live_page.read_text(encoding="utf-8")
     weights = (run / "model.safetensors").read_bytes()
     stored = load_model_directory(run).info.alignment
     aligned = result.training.aligned

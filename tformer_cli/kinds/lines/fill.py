@@ -13,6 +13,7 @@ from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import Several
 from tformer_cli.show.notebook import html_table
+from tformer_cli.text.tokenizer import EOS_ID
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -99,6 +100,12 @@ def gap_names(side: TokenizerSide) -> list[str]:
     return list(dict.fromkeys((side.mask, *MASKS)))
 
 
+def unused_tokens(side: TokenizerSide) -> list[int]:
+    """Lists tokens that never fill a gap: they have a probability, but no text."""
+    unused = (n for n in range(side.vocab_size) if side.pieces([n])[0].startswith(UNUSED))
+    return [*range(EOS_ID + 1), *(() if side.mask_id is None else (side.mask_id,)), *unused]
+
+
 class GapFiller:
     """Fills gaps with an opened model."""
 
@@ -114,9 +121,7 @@ class GapFiller:
         """Id of the gap token."""
         self._gap = re.compile("|".join(map(re.escape, gap_names(side))))
         self._pieces = side.pieces(range(side.vocab_size))
-        unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
-        # Special tokens have a share of the probability, but no text to fill a gap with
-        self._never = [0, 1, 2, 3, mask, *unused]
+        self._never = unused_tokens(side)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes texts as ids, with a mask for each gap."""

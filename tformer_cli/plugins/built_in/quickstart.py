@@ -45,6 +45,9 @@ N_TRANSLATIONS, N_LABELED = 5, 6
 N_CALIBRATED = 500
 CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 PAGE = "heads.html"
+# The model itself as a page, and what writes it; pages read no pictures.
+LIVE_PAGE, EXPORT_PAGE = "page.html", "tformer_cli.plugins.page.export:export_page"
+WITHOUT_LIVE_PAGE = ("image",)
 # Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
 _SEED = 1
@@ -69,6 +72,8 @@ class QuickstartResult(Generic[AnyEvaluation]):
     evaluation: AnyEvaluation
     samples: tuple[tuple[str, ...], ...]
     page: Path
+    live_page: Path | None
+    """The model as a page that computes it; None for images."""
 
 
 def quickstart(
@@ -79,7 +84,7 @@ def quickstart(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> QuickstartResult[Any]:
-    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page."""
+    """Trains on a built-in corpus, tests on its test set, scores and writes the pages."""
     _check_place(recipe, run)
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     if training.was_finished:  # perhaps before heads were measured
@@ -90,12 +95,16 @@ def quickstart(
     tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
     write_text(page, tested.page)
+    live_page = None if recipe.task.kind in WITHOUT_LIVE_PAGE else run / LIVE_PAGE
+    if live_page is not None:
+        load_place(EXPORT_PAGE)(run, live_page)
     return QuickstartResult(
         training=training,
         n_test=len(pairs),
         evaluation=tested.evaluation,
         samples=tested.samples,
         page=page,
+        live_page=live_page,
     )
 
 

@@ -5,18 +5,25 @@ import: they show answers with the same views as stored pages. There is no build
 gets the files as they are in the repository.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from tformer_cli.inspect.frame import live_frame, page_script, page_style, report_texts
+from tformer_cli.inspect.frame import (
+    PARTS,
+    START,
+    exports_of,
+    live_frame,
+    live_modules,
+    live_style,
+    page_script,
+    report_texts,
+)
 
 TITLE = "tformer"
-STYLE, PARTS, START = "style.css", "parts.js", "live.js"
+STYLE, CLIENT = "style.css", "client.js"
 _TYPES = {"css": "text/css", "js": "text/javascript"}
-_IMPORTED = re.compile(r'^import \{ (.*?) \} from "./parts.js";$', re.MULTILINE)
 
 
 class PageFile(NamedTuple):
@@ -26,24 +33,13 @@ class PageFile(NamedTuple):
     media_type: str
 
 
-def exports_of(modules: Iterable[str], *more: str) -> str:
-    """Writes the export statement of the static page's script: the names that modules import."""
-    # Not all top-level names: in minified code, locals at the start of a line look the same
-    imported = [group for text in modules for group in _IMPORTED.findall(text)]
-    names = {*more, *", ".join(imported).split(", ")}
-    return f"export {{ {', '.join(sorted(names))} }};\n"
-
-
 @cache
 def page_files() -> Mapping[str, PageFile]:
     """The files below ``/page/``, by name; the page itself has the name ""."""
-    texts = {
-        path.name: path.read_text(encoding="utf-8")
-        for path in files("tformer_cli.plugins.serve").joinpath("page").iterdir()
-        if path.name.endswith((".js", ".css"))
-    }
-    texts[STYLE] = page_style() + texts.pop("live.css")
+    client = files("tformer_cli.plugins.serve").joinpath("page", CLIENT)
+    texts = live_modules({CLIENT: client.read_text(encoding="utf-8")})
     texts[PARTS] = f"{page_script()}\n{exports_of(texts.values())}"
+    texts[STYLE] = live_style()
     assets = {
         name: PageFile(text.encode(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         for name, text in texts.items()

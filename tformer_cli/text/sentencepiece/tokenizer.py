@@ -147,15 +147,15 @@ class SentencePieceSide(TokenizerSide):
         self.file = file
         self.vocabulary = vocabulary
         self.start, self.end = start, end
-        self._takes_tags = takes_tags
-        self._prompts = tuple(sorted(prompts, key=len, reverse=True))
+        self.takes_tags = takes_tags
+        self.prompts = tuple(sorted(prompts, key=len, reverse=True))
 
     @property
     def vocab_size(self) -> int:
         return len(self.vocabulary.pieces)
 
     @cached_property
-    def _id_of_number(self) -> list[int]:
+    def piece_ids(self) -> list[int]:
         find = self.vocabulary.ids_in_text.get
         ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
         ids[self.file.unknown] = UNK_ID
@@ -189,7 +189,7 @@ class SentencePieceSide(TokenizerSide):
         ]
 
     def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
-        id_of, unknown = self._id_of_number, self.file.unknown
+        id_of, unknown = self.piece_ids, self.file.unknown
         return [
             self._by_text(text) if unknown in row else [id_of[n] for n in row]
             for text, row in zip(texts, self.file.encode_batch(texts), strict=True)
@@ -201,7 +201,7 @@ class SentencePieceSide(TokenizerSide):
         return [find(piece, UNK_ID) for piece in self.file.encode_as_texts(text)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        tags = [self._tag(text) for text in texts] if self._takes_tags or self._prompts else []
+        tags = [self._tag(text) for text in texts] if self.takes_tags or self.prompts else []
         if not any(tags):
             return super().encode_batch(texts)
         phrases = self.encode_phrases(
@@ -243,17 +243,17 @@ class SentencePieceSide(TokenizerSide):
 
     def _tag(self, text: str) -> str:
         """The beginning of a text that names a language: `>>code<<` or a prompt; may be empty."""
-        if self._takes_tags:
+        if self.takes_tags:
             end = text.find("<<") + 2 if text.startswith(">>") else 0
             return text[:end] if end >= 2 else ""
-        if not text.startswith(self._prompts):
+        if not text.startswith(self.prompts):
             return ""
-        return next(prompt for prompt in self._prompts if text.startswith(prompt))
+        return next(prompt for prompt in self.prompts if text.startswith(prompt))
 
     def _start_of(self, tag: str) -> tuple[int, ...]:
         if not tag:
             return self.start
-        if not self._takes_tags:
+        if not self.takes_tags:
             return tuple(self.encode_phrases([tag])[0])
         new = self.vocabulary.new_tokens.get(tag, UNK_ID)
         return (self.vocabulary.ids.get(tag, new),)

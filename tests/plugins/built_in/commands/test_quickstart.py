@@ -14,12 +14,14 @@ from tformer_cli.recipe import load_recipe
 
 
 def test_the_next_commands_name_the_run_and_the_page():
-    lines = QUICKSTARTS["translate"].next_commands(Path("my/run"), Path("my/run/heads.html"))
-    assert "my/run/heads.html" in lines[0]
+    pages = Path("my/run/heads.html"), Path("my/run/page.html")
+    lines = QUICKSTARTS["translate"].next_commands(Path("my/run"), *pages)
+    assert "my/run/page.html" in lines[0]
+    assert "my/run/heads.html" in lines[1]
     assert any("tformer translate my/run" in line for line in lines)
     assert any("tformer inspect-heads my/run" in line for line in lines)
     for quickstart in QUICKSTARTS.values():
-        last = quickstart.next_commands(Path("my/run"), Path("my/run/heads.html"))[-1]
+        last = quickstart.next_commands(Path("my/run"), *pages)[-1]
         assert last.startswith("  tformer serve my/run --open ")
 
 
@@ -63,7 +65,9 @@ def test_every_quickstart_can_be_asked_for_and_has_a_recipe_and_a_test_of_its_ow
 @pytest.mark.parametrize("width", [40, 80])
 def test_commands_can_be_copied_from_a_narrow_terminal(width):
     lines = QUICKSTARTS["translate"].next_commands(
-        Path("runs/quickstart"), Path("runs/quickstart/heads.html")
+        Path("runs/quickstart"),
+        Path("runs/quickstart/heads.html"),
+        Path("runs/quickstart/page.html"),
     )
     screen = io.StringIO()
     show_commands(Console(file=screen, force_terminal=True, width=width), lines)

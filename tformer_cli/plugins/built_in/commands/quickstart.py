@@ -49,7 +49,8 @@ def quickstart(
 ) -> None:
     """Train a small model in minutes and look inside it.
 
-    The model learns the built-in corpus, translates and is scored, and a page shows every head.
+    The model learns the built-in corpus, translates and is scored, and two pages show every head:
+    one holds the model and computes what you type, the other shows two sentences.
     Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second you
     see an estimate for your machine. Run the same command again to resume. With --task rating, a
     classifier learns the built-in ratings in a minute or two and rates sentences it has never seen.
@@ -105,9 +106,12 @@ class Quickstart:
     commands: tuple[str, ...]
     """Worth typing next; {} is the run."""
 
-    def next_commands(self, run: Path, page: Path) -> list[str]:
+    def next_commands(self, run: Path, page: Path, live_page: Path | None) -> list[str]:
         first = f"Every head of {self.page}: open {page} in a browser. Next, try:"
-        return [first, *(f"  {command.format(run)}" for command in (*self.commands, LIVE))]
+        lines = [first, *(f"  {command.format(run)}" for command in (*self.commands, LIVE))]
+        if live_page is None:
+            return lines
+        return [f"Type sentences and see inside: open {live_page} in a browser.", *lines]
 
 
 def show_quickstart(
@@ -123,7 +127,7 @@ def show_quickstart(
     if result.training.aligned is not None:
         blocks.append(text(describe_alignment(result.training.aligned, run)))
     show_blocks(console, [*blocks, BLANK])
-    show_commands(console, chosen.next_commands(run, result.page))
+    show_commands(console, chosen.next_commands(run, result.page, result.live_page))
 
 
 def show_commands(console: "Console", lines: Iterable[str]) -> None:

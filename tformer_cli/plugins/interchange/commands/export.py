@@ -1,7 +1,9 @@
-"""`tformer export`: a model for another engine or library, or with weights in integers."""
+"""`tformer export`: a model for another library, with weights in integers, or as a page."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from tformer_cli.cli.options import (
     AdapterOption,
@@ -12,9 +14,21 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
+from tformer_cli.sockets import load_place
 
 TOKENIZER = "tokenizer.json"
-Format = Literal["ctranslate2", "huggingface", "marian", "onnx", "int8", "tformer"]
+Format = Literal["ctranslate2", "huggingface", "marian", "onnx", "int8", "tformer", "page"]
+PAGE = "tformer_cli.plugins.page.export:export_page"
+
+
+class Job(NamedTuple):
+    """A model, and where and how it is written."""
+
+    model: Path
+    output: Path
+    adapter: Path | None
+    precision: Literal["int8", "float16", "float32"] | None
+    takes_any_size: bool
 
 
 def export(
@@ -22,7 +36,7 @@ def export(
     *,
     output: Path | None = option_field(
         None,
-        "Directory to write.",
+        "Directory to write; for page, the HTML file.",
         "-o",
         shown="MODEL/ctranslate2; the other formats need one",
         role="writes_directory",
@@ -32,7 +46,8 @@ def export(
         "ctranslate2: a CTranslate2 model. huggingface: a directory for Transformers and the hub. "
         "marian: Marian files. onnx: the graph of an encoder, classifier or tagger. int8: a "
         "tformer model directory, quantized to a quarter of the size. tformer: a model directory "
-        "with --adapter merged into the weights.",
+        "with --adapter merged into the weights. page: one HTML file that holds the model and "
+        "computes it in a browser, without a network.",
         "--format",
     ),
     quantization: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = option_field(
@@ -40,10 +55,14 @@ def export(
         "Type of the weights for ctranslate2, which can convert them when it loads.",
         shown="float32",
     ),
+    precision: Literal["int8", "float16", "float32"] | None = option_field(
+        None, "Type of the weights in a page; int8 has a scale for each row.", shown="int8"
+    ),
+    takes_any_size: bool = option_field(False, "Write a page of more than 40 MB, too.", "--force"),
     adapter: AdapterOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.
+    """Export a model to CTranslate2, Hugging Face, Marian, ONNX, int8 or a web page.
 
     ctranslate2: load the directory with CTranslate2's Translator, which reads and writes the pieces
     of `tformer tokenize`. huggingface: load it with AutoTokenizer and AutoModelForSeq2SeqLM, a
@@ -52,14 +71,19 @@ def export(
     reads and writes the same pieces for tformer's own models. onnx: onnx/model.onnx takes input_ids
     and attention_mask; AutoTokenizer loads the tokenizer, and transformers.js loads both. int8: a
     model directory for translate, evaluate, score, benchmark, classify, tag, fill and embed, with
-    the results of `--precision int8`.
+    the results of `--precision int8`. page: a file to open, mail or put on any site; it translates
+    as you type and shows all heads, the search and the next words, as `tformer serve` does.
 
     Examples:
+        tformer export runs/quickstart --format page -o model.html
         tformer export runs/quickstart --format int8 -o quickstart-int8
         tformer export runs/quickstart --format huggingface -o quickstart-hf
         tformer export runs/quickstart
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
+    if export_format != "page" and (precision is not None or takes_any_size):
+        option = "--force" if precision is None else "--precision"
+        raise UsageError(f"{option}: only for --format page; omit it")
     if export_format == "ctranslate2":
         from tformer_cli.plugins.interchange import export as workflow
 
@@ -68,46 +92,86 @@ def export(
         note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)
         return
     if output is None:
+        what = "file, such as model.html" if export_format == "page" else "directory"
         raise UsageError(
-            f"--output: must be given with --format {export_format}; name a new directory"
+            f"--output: must be given with --format {export_format}; name a new {what}"
         )
     # Before the conversion: a directory that is in use is an error at once
-    check_free(output)
+    check_free(output, names="file" if export_format == "page" else "directory")
     if quantization is not None:
         raise UsageError("--quantization: only for --format ctranslate2; omit it")
-    note(f"{output}: {_write(model, output, export_format, adapter)}", quiet=quiet)
+    job = Job(model, output, adapter, precision, takes_any_size)
+    note(f"{output}: {WRITERS[export_format](job)}", quiet=quiet)
 
 
-def _write(model: Path, output: Path, export_format: Format, adapter: Path | None) -> str:
-    """Writes a directory and says what it is."""
+def _write_merged(job: Job) -> str:
     from tformer_cli.plugins.interchange import export as workflow
 
-    if export_format == "tformer":
-        if adapter is None:
-            raise UsageError(
-                "--adapter: is missing; without one, MODEL is already the model directory"
-            )
-        workflow.export_merged(model, output, adapter)
-        return "a model directory"
-    if export_format == "int8":
-        before, after = workflow.export_int8(model, output, adapter)
-        return f"int8 weights, {after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
-    if export_format == "onnx":
-        outputs = workflow.export_onnx(model, output, adapter)
-        return f"ONNX graph that gives {outputs}; README.md shows its use"
-    if export_format == "marian":
-        workflow.export_marian(model, output, adapter)
-        decoder, tokenizer = f"marian-decoder -c {output / 'decoder.yml'}", output / TOKENIZER
-        # With one of tformer's tokenizers, Marian reads and writes pieces, not text
-        if tokenizer.is_file():
-            cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
-            decoder = f"{cut} | {decoder} | {joined}"
-        return f"Marian model; to translate with it, `{decoder}`"
-    name = workflow.export_hugging_face(model, output, adapter)
+    if job.adapter is None:
+        raise UsageError("--adapter: is missing; without one, MODEL is already the model directory")
+    workflow.export_merged(job.model, job.output, job.adapter)
+    return "a model directory"
+
+
+def _write_int8(job: Job) -> str:
+    from tformer_cli.plugins.interchange import export as workflow
+
+    before, after = workflow.export_int8(job.model, job.output, job.adapter)
+    return f"int8 weights, {after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
+
+
+def _write_onnx(job: Job) -> str:
+    from tformer_cli.plugins.interchange import export as workflow
+
+    outputs = workflow.export_onnx(job.model, job.output, job.adapter)
+    return f"ONNX graph that gives {outputs}; README.md shows its use"
+
+
+def _write_marian(job: Job) -> str:
+    from tformer_cli.plugins.interchange import export as workflow
+
+    workflow.export_marian(job.model, job.output, job.adapter)
+    decoder = f"marian-decoder -c {job.output / 'decoder.yml'}"
+    tokenizer = job.output / TOKENIZER
+    # With one of tformer's tokenizers, Marian reads and writes pieces, not text
+    if tokenizer.is_file():
+        cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
+        decoder = f"{cut} | {decoder} | {joined}"
+    return f"Marian model; to translate with it, `{decoder}`"
+
+
+def _write_hugging_face(job: Job) -> str:
+    from tformer_cli.plugins.interchange import export as workflow
+
+    name = workflow.export_hugging_face(job.model, job.output, job.adapter)
     if name == "SentenceTransformer":  # of a classifier, which its user takes for one of a class
         name += (
             ', whose vectors are the logits of the labels (pooling = "first" and pooler = "tanh" '
             "give a classifier of transformers)"
         )
-    upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
+    upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {job.output}`"
     return f"{name}; to share it, {upload}"
+
+
+def _write_page(job: Job) -> str:
+    n_bytes = load_place(PAGE)(
+        job.model,
+        job.output,
+        adapter=job.adapter,
+        takes_any_size=job.takes_any_size,
+        **({} if job.precision is None else {"precision": job.precision}),
+    )
+    return f"a page of {n_bytes / 1e6:,.1f} MB with the model inside; open it in a browser"
+
+
+WRITERS: Mapping[str, Callable[[Job], str]] = MappingProxyType(
+    {
+        "huggingface": _write_hugging_face,
+        "marian": _write_marian,
+        "onnx": _write_onnx,
+        "int8": _write_int8,
+        "tformer": _write_merged,
+        "page": _write_page,
+    }
+)
+"""What writes each format, and says in a sentence what it has written."""

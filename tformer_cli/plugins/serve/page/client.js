@@ -1,5 +1,8 @@
 // Requests to the service that sent this page, and its answers: events, line by line.
 
+/** What this client has besides answers: reports to save, and decisions. */
+export const OFFERS = ["report", "decision"];
+
 /**
  * Sends a request and passes on each event as it arrives; throws an error with the message of the service.
  *

@@ -7,7 +7,7 @@ export function outputOf(event) {
   if (event.event === "classification") return [labelBars(event.probabilities ?? { [event.label]: event.probability })];
   if (event.event === "tags") return [taggedWords(event.words)];
   if (event.event === "filled") return [make("p", { class: "filled", dir: "auto" }, clean(event.filled)), ...event.gaps.map(gapBars)];
-  if (event.event === "embedding") return [make("p", { class: "says" }, `A vector of ${event.embedding.length} numbers; the tabs show where it comes from.`)];
+  if (event.event === "embedding") return [make("p", { class: "says" }, `A vector of ${event.vector.length} numbers; the tabs show where it comes from.`)];
   return [];
 }
 

@@ -1,7 +1,7 @@
 // The live page: answers while you type, and lets you inspect and change the answer.
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
-import { ask, keepKey, servedModels } from "./client.js";
+import { ask, keepKey, OFFERS, servedModels } from "./client.js";
 import { letDecide } from "./decision.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
@@ -10,7 +10,7 @@ import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, o
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
 const EVENTS = { search: "tree", next: "next", logits: "lens", flow: "flow", ablation: "off", image: "image" }; // events that tabs show
-const ALL = ["compare", "report", "projector"];
+const ALL = ["compare", ...OFFERS.filter(name => name === "report"), "projector"];
 
 let sides = [], active = null, one = null; // one: the inspected sentence
 let coming = null; // the next sentence, until the data of the open tab arrives
@@ -275,7 +275,7 @@ async function begin() {
     else if (active.verb() === "translate") goOnFrom(text);
   });
   keepTabs();
-  letDecide(() => ({ side: active, sentence: one }), keepingFocus);
+  if (OFFERS.includes("decision")) letDecide(() => ({ side: active, sentence: one }), keepingFocus);
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);

@@ -25,11 +25,11 @@ export function sentenceOf(heads, alignment) {
     }
   }
   nameHeads(one);
-  const tensors = Object.fromEntries(Object.entries(heads.kinds).map(([kind, { shape, data: text, scale }]) => [kind, { shape, scale, bytes: unpacked(text) }]));
+  const tensors = Object.fromEntries(Object.entries(heads.kinds).map(([kind, { shape, data: text, scale, values }]) => [kind, values ? { shape, values } : { shape, scale, bytes: unpacked(text) }]));
   for (const head of one.heads) {
-    const { shape: [, nHeads, rows, columns], scale, bytes } = tensors[head.kind], size = rows * columns;
+    const { shape: [, nHeads, rows, columns], scale, bytes, values } = tensors[head.kind], size = rows * columns;
     const start = (head.layer * nHeads + head.head) * size;
-    head.values = Float32Array.from({ length: size }, (_, n) => bytes.getUint8(start + n) * scale);
+    head.values = values ? values.subarray(start, start + size) : Float32Array.from({ length: size }, (_, n) => bytes.getUint8(start + n) * scale);
   }
   return one;
 }

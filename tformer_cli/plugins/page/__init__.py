@@ -1,0 +1,1 @@
+"""A model in one HTML file, computed in the browser."""

@@ -1,0 +1,144 @@
+// Answers of each kind of model to a text, and what further events are read from: a record of its sentence.
+
+import { force, search } from "./engine/search.js";
+import { bytesOf, textOf } from "./alignment.js";
+import { splitSentences } from "./splitting.js";
+
+export const BOS = 2;
+export const EOS = 3;
+const UNKNOWN = 1, MOST_WRITTEN = 200, N_FILLS = 5, STAND_IN = "\ua4d0";
+const wordsOf = text => text.split(/\s+/).filter(Boolean);
+
+/**
+ * Answers a request: {event, record}.
+ *
+ * A record has sentences, the number n of the inspected one, text, written, score, source (of `encode`), tree, the target's ids from
+ * its beginning to its end, and maps of each kind; of an encoder also rows of logits, at its places, the best of each, and names.
+ */
+export function answer(page, request) {
+  return ANSWERS[page.verbs[0]](page, request);
+}
+
+/** Probabilities of logits. */
+export function softmax(logits) {
+  const most = logits.reduce((most, logit) => Math.max(most, logit), -Infinity), parts = Float64Array.from(logits, logit => Math.exp(logit - most));
+  const total = parts.reduce((sum, part) => sum + part, 0);
+  return parts.map(part => part / total);
+}
+
+const ANSWERS = { translate, generate, classify, tag, fill, embed };
+
+function translate(page, { text, sentence = 0, prefix = "", heads_off: off = [], ...request }) {
+  const { tokenizer: { source, target } } = page, settings = { ...page.decoding, ...Object.fromEntries(Object.entries(request).filter(([name]) => name in page.decoding)) };
+  const begun = target.encodePhrase(prefix.trimEnd()), { sentences, blanks } = sentencesOf(page, text, prefix);
+  const found = sentences.map((one, n) => search(page.model, source.encode(one), settings, { off, prefix: n ? [] : begun }));
+  const each = found.map(({ hypotheses }) => hypotheses.map(one => ({ ...one, text: target.decode(one.ids).replace(/[\r\n]/g, " ") }))), best = each.map(([one]) => one);
+  const hypotheses = each.length === 1 ? each[0] : [joined(best, blanks, settings)], [first] = hypotheses;
+  const ids = sentences.flatMap(one => source.encode(one)), n = Math.min(sentence, sentences.length - 1), { source: encoded, tree } = found[n];
+  const event = {
+    event: "translation", index: 0, source: { text, ids, pieces: source.pieces(ids) }, target: { text: first.text, ids: first.ids, pieces: target.pieces(first.ids) },
+    hypotheses: hypotheses.map(one => ({ text: one.text, score: one.score, log_probability: one.logProbability, token_log_probabilities: [...one.tokenLogProbabilities], token_ids: one.ids })), flags: [], unsatisfied: [], cached: false,
+  };
+  const own = best[n], record = { sentences, n, text: sentences[n], written: own.text, score: own.score, source: encoded, tree, ids: [BOS, ...own.ids, EOS], maps: { enc: encoded.maps, ...own.maps } };
+  return { event, record };
+}
+
+/** The sentences that are translated one by one, and the white space behind each; a prefix of several sentences leaves a text whole. */
+function sentencesOf({ splits }, text, prefix) {
+  const split = splits ? splitSentences(text, splits).filter(one => one.trim()) : [];
+  if (split.length < 2 || splitSentences(prefix, splits).length > 1) return { sentences: [text], blanks: [""] };
+  const sentences = split.map(one => one.trimEnd());
+  return { sentences, blanks: split.map((one, n) => n < split.length - 1 ? one.slice(sentences[n].length) || " " : "") };
+}
+
+/** The translation of several sentences: their log-probabilities are added before the length penalty. */
+function joined(parts, blanks, { length_penalty: alpha, length_normalization: way }) {
+  const ids = parts.flatMap(one => one.ids), tokenLogProbabilities = parts.flatMap(one => [...one.tokenLogProbabilities]);
+  const logProbability = parts.reduce((sum, one) => sum + one.logProbability, 0), nTokens = tokenLogProbabilities.length;
+  return { text: parts.map((one, n) => one.text + blanks[n]).join(""), ids, tokenLogProbabilities, logProbability, score: logProbability / (way === "average" ? nTokens : ((5 + nTokens) / 6) ** alpha) };
+}
+
+function generate({ config, tokenizer: { target }, model, decoding }, { text, heads_off: off = [], continues = false }) {
+  const begun = [...config.target_bos ? [BOS] : [], ...target.encode(text)], settings = { ...decoding, max_length: decoding.max_length || MOST_WRITTEN };
+  const { maps, positions } = force(model, null, begun, { off, top: 1 }), ids = [...begun, config.target_eos ? EOS : positions.at(-1).top[0][0]];
+  const more = continues ? search(model, begun.length ? begun : [BOS], settings, { off }).hypotheses[0].ids : [], continuation = target.decode([...begun, ...more]).slice(target.decode(begun).length);
+  const record = { sentences: [text], n: 0, text: "", written: text, score: null, source: null, tree: null, ids, maps };
+  return { event: { event: "generation", prompt: text, texts: [], continuation }, record };
+}
+
+/** Reads a text with an encoder: its outputs at places, or at none for the whole text. */
+function read({ model, config }, text, ids, names, off, places) {
+  const source = model.encode(config.source_eos ? [...ids, EOS] : ids, { off }), record = { sentences: [text], n: 0, text, written: "", score: null, source, tree: null, ids: [], maps: { enc: source.maps }, places, names };
+  return { ...record, ...rowsAt(model, source, places) };
+}
+
+/** Logits of an encoder at places, or of the whole text, and the best of each row. */
+export function rowsAt(model, source, places) {
+  const outputs = places?.length === 0 ? new Float32Array(0) : places ? model.outputs(source, places) : model.outputs(source), nRows = places?.length ?? 1, width = outputs.length / nRows;
+  const rows = Array.from({ length: nRows }, (_, n) => outputs.subarray(n * width, (n + 1) * width));
+  return { rows, best: rows.map(bestOf) };
+}
+
+const bestOf = row => row.indexOf(row.reduce((most, logit) => Math.max(most, logit), -Infinity));
+
+function classify(page, { text, heads_off: off = [] }) {
+  const record = read(page, text, page.tokenizer.source.encode(text), page.labels, off, null), [label] = record.best, shares = softmax(record.rows[0]);
+  const order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]), event = { event: "classification", label: page.labels[label], probability: shares[label], probabilities: Object.fromEntries(order.map(n => [page.labels[n], shares[n]])) };
+  return { event, record: { ...record, written: `${event.label} (${event.probability.toFixed(4)})` } };
+}
+
+function tag(page, { text, heads_off: off = [] }) {
+  const { start, end } = page.ends, ids = [], places = [], words = wordsOf(text);
+  for (const word of words) {
+    const pieces = page.tokenizer.source.encodePhrase(word);
+    places.push(start.length + ids.length);
+    ids.push(...pieces.length ? pieces : [UNKNOWN]); // of characters that the tokenizer drops
+  }
+  const record = read(page, text, [...start, ...ids, ...end], page.labels, off, places), labels = record.best.map(n => page.labels[n]);
+  return { event: { event: "tags", words: words.map((word, n) => ({ word, label: labels[n], probability: softmax(record.rows[n])[record.best[n]] })) }, record: { ...record, written: labels.join(" ") } };
+}
+
+function fill(page, { text, heads_off: off = [], top = N_FILLS }) {
+  const { gaps: { mask, names, never }, tokenizer: { source } } = page, parts = names.reduce((parts, name) => parts.flatMap(part => part.split(name)), [text]), ids = encodeGaps(page, parts);
+  const labels = source.pieces([...Array(source.size).keys()]), record = read(page, text, ids, labels, off, [...ids.keys()].filter(n => ids[n] === mask));
+  const rows = record.rows.map(row => row.map((logit, id) => never.includes(id) ? -Infinity : logit)), best = record.best = rows.map(bestOf);
+  const gaps = record.rows.map((row, n) => {
+    const shares = softmax(row);
+    return [...shares.keys()].filter(id => rows[n][id] > -Infinity).sort((a, b) => shares[b] - shares[a]).slice(0, top).map(id => ({ token: tokenOf(page, id), piece: labels[id], probability: shares[id] }));
+  });
+  const filled = parts.reduce((filled, part, n) => {
+    const spelled = page.spellSource(best[n - 1]), word = textOf(spelled.replace(/^ /, ""));
+    if (!spelled.startsWith(" ")) return filled.trimEnd() + word + part; // it continues the word before
+    return filled + (!filled || /\s$/.test(filled) || page.spelling.source.rule === "wordpiece" ? "" : " ") + word + part;
+  });
+  return { event: { event: "filled", filled, gaps }, record: { ...record, written: filled } };
+}
+
+/** The text of a token, without the space before it; pieces inside a word of WordPiece keep their mark. */
+function tokenOf({ spellSource, spelling, tokenizer }, id) {
+  const spelled = spellSource(id), label = tokenizer.source.pieces([id])[0];
+  return spelling.source.rule === "wordpiece" && !spelled.startsWith(" ") ? label : textOf(spelled.replace(/^ /, "")) || label;
+}
+
+/** The ids of a text with gaps between its parts. */
+function encodeGaps({ gaps: { mask, isWhole, takesSpace, trims }, tokenizer: { source }, spellSource, ends }, parts) {
+  if (!isWhole) return [...ends.start, ...parts.flatMap((part, n) => [...n ? [mask] : [], ...source.encodePhrase(trims && n < parts.length - 1 ? part.trimEnd() : part)]), ...ends.end];
+  // A rare letter stands in for each gap, and is replaced with the space before it
+  const letter = bytesOf(STAND_IN), ids = source.encode(parts.join(STAND_IN)), pieces = ids.map(spellSource), found = [];
+  const spans = [...pieces.join("").matchAll(new RegExp(letter, "g"))].map(({ index }) => [index, index + letter.length]);
+  let at = 0, seen = 0;
+  pieces.forEach((piece, n) => {
+    const [start, end] = [at, at += piece.length], last = spans.filter(span => span[1] <= end).length;
+    if (last > seen) found.push(...Array(last - seen).fill(mask));
+    else if (spans.some(([from, to]) => from < end && to > start)) {
+      if (takesSpace && start <= spans[seen][0] && found.length && spellSource(found.at(-1)) === " ") found.pop();
+    } else found.push(ids[n]);
+    seen = last;
+  });
+  return found;
+}
+
+function embed(page, { text, heads_off: off = [] }) {
+  const record = read(page, text, page.tokenizer.source.encode(text), [], off, []);
+  return { event: { event: "embedding", vector: [...page.model.outputs(record.source)] }, record };
+}
