@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.search.engine import TorchEngine
 
 from tests.commands import lines_of, output_of
 from tests.foreign.own import LANGUAGE_MODEL, TRANSLATION

@@ -144,7 +144,7 @@ def test_every_kind_has_its_answer_and_its_heads(zoo, name, text, answer, kinds)
     assert {"next", "lens", "flow", "off"} <= events.keys()
 
 
-@pytest.mark.parametrize("name", set(known_events()) - {*INSPECTED, *PAGE_VIEWS})
+@pytest.mark.parametrize("name", sorted({*known_events()} - {*INSPECTED, *PAGE_VIEWS}))
 def test_every_view_of_sentences_is_an_event(translator, name):
     data = events_of(translator, want=[name])[name]["data"]
     if name == "layers":  # no report has it
