@@ -222,7 +222,6 @@ def test_views_refuse_what_they_do_not_know(loaded):
     for name, lines, settings, message in (
         ("flow", LINES, {"ranks": 2}, "ranks: no such setting; use rank, method"),
         ("flow", LINES, {"method": "y"}, "method: must be one of alti, rollout; found 'y'"),
-        ("step", LINES, {}, "token: is missing"),
         ("image", [], {"heads": "enc"}, "heads: is one str; give a list, such as ['enc']"),
         ("image", [], {"heads": [2]}, "heads: must be str, but is 2 (int)"),
         ("layers", LINES, {"untuned": 1}, "untuned: must be bool, but is 1 (int)"),

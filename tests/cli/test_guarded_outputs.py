@@ -346,4 +346,5 @@ def test_every_command_with_an_output_is_guarded():
         for output in outputs:
             role = roles.get(output.name)
             assert role in {pair.values[1][1] for pair in OUTPUTS}, words
-            assert (f"--{FORCE}" in names) == (role is PathRole.writes_file), words
+            if words != ("export",):  # its --force takes a page of any size, and replaces nothing
+                assert (f"--{FORCE}" in names) == (role is PathRole.writes_file), words

@@ -200,8 +200,8 @@ def test_a_head_is_worked_through_to_what_comes_out(case, head):
     settings = {"head": f"{case.kind}.{head}", "token": "2"}
     record = case.read("step", **settings)
     assert record.difference < 1e-5
-    assert {step.number for step in record.steps if step.checks} >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
-    last = record.steps[10]
+    assert {step.number for step in record.steps if step.checks} >= {1, 2, 3, 4, 6, 7, 8, 9, 10, 11}
+    last = record.steps[11]
     if case.is_pooled:
         pooled = Pooled(case.model.config).formula(len(record.sentence.source_pieces))
         assert last.formulas[0] == pooled
@@ -233,8 +233,8 @@ def test_a_text_without_gaps_is_worked_through_at_its_own_place(case):
     settings = {"head": "enc.1.0", "token": "1"}
     (record,) = inspect_view("step", case.path, ["Two dogs"], settings=settings)
     assert record.difference < 1e-5
-    assert "position 1" in record.steps[10].says
-    assert record.steps[10].formulas[0] == "t = RMS(relu(W·h + b))"
+    assert "position 1" in record.steps[11].says
+    assert record.steps[11].formulas[0] == "t = RMS(relu(W·h + b))"
     for name in ("logits", "flow"):
         says = "line 1: has no gap to fill; write [MASK] in place of a word"
         refused(f"inspect-{name}", case.path, "Two dogs", "-q", says=says)

@@ -105,7 +105,7 @@ def test_an_encoder_is_looked_into_up_to_its_vector(encoder):
         vector = opened(ids, torch.ones_like(ids, dtype=torch.bool))[0].double()
     table = record.table("pooled")
     assert torch.allclose(table.values[-1], vector, atol=1e-5)
-    assert record.steps[10].name == "vector"
+    assert record.steps[11].name == "vector"
     (flow,) = inspect_view("flow", path, [LINES[0]])
     assert flow.flows["alti"].source.sum().item() == pytest.approx(1.0, abs=1e-5)
     assert flow.written == ("the vector",)

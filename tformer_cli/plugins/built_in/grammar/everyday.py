@@ -50,7 +50,7 @@ def _address(draft: Draft, phrase: Phrase) -> Phrase:
     return concatenate(phrase, word(draft, ",", ","), person)
 
 
-def _fixed(draft: Draft, pool: Pool[Expression]) -> Phrase:
+def _draw_expression(draft: Draft, pool: Pool[Expression]) -> Phrase:
     """Draws a fixed expression, and often whom it addresses."""
     fixed = draft.rng.draw(pool)
     phrase = expression(draft, fixed)
@@ -60,12 +60,12 @@ def _fixed(draft: Draft, pool: Pool[Expression]) -> Phrase:
 
 def greeting(draft: Draft) -> Phrase:
     """Return *Good morning, Anna!*, *Thank you very much!*."""
-    return _fixed(draft, lexicon.GREETINGS)
+    return _draw_expression(draft, lexicon.GREETINGS)
 
 
 def saying(draft: Draft) -> Phrase:
     """Return a statement of small talk, such as *I don't understand*."""
-    return _fixed(draft, lexicon.SAYINGS)
+    return _draw_expression(draft, lexicon.SAYINGS)
 
 
 def inquiry(draft: Draft) -> Phrase:
@@ -73,7 +73,7 @@ def inquiry(draft: Draft) -> Phrase:
     rng = draft.rng
     roll = rng.roll()
     if roll < 0.5:
-        return _fixed(draft, lexicon.INQUIRIES)
+        return _draw_expression(draft, lexicon.INQUIRIES)
     if roll < 0.65:
         return question(_profession(draft, pronoun(draft, rng.pick(["you", "you", "he", "she"]))))
     owned = _draw_where(draft, rng.chance(0.5), lambda noun: "owned" in noun.tags)
