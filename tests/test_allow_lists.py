@@ -18,8 +18,9 @@ from tformer_cli.plugins.interchange.ctranslate2 import exporting as ctranslate2
 from tformer_cli.search import config as decoding_config
 from tformer_cli.search import torch_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import TORCH_DEMANDS, Searcher, Sentence, TorchEngine
+from tformer_cli.search.engine import Searcher, Sentence
 from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_engine import KNOWN_DEMANDS, TorchEngine
 from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text import config as data_config
 from tformer_cli.text import corpora
@@ -33,7 +34,7 @@ TABLES = [
     (DecodingConfig, decoding_config.BEAM_SEARCH),
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
     (DecodingConfig, decoding_config.ANY_SEARCH),
-    (Sentence, TORCH_DEMANDS),
+    (Sentence, KNOWN_DEMANDS),
     (DecodingConfig, decoding_config.KERNEL_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),

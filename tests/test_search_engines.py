@@ -11,8 +11,9 @@ from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Sentence, TorchEngine
+from tformer_cli.search.engine import Sentence
 from tformer_cli.search.hypothesis import longest_translation
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 CPU = torch.device("cpu")

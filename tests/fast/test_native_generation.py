@@ -13,8 +13,9 @@ from tformer_cli.kinds.stored_model import DirectoryModel
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Sentence, TorchEngine
+from tformer_cli.search.engine import Sentence
 from tformer_cli.search.generator import Generator
+from tformer_cli.search.torch_engine import TorchEngine
 
 PROMPTS = ["A man", "", "the street", "Two dogs run", "A", "a dog", "x " * 60]
 

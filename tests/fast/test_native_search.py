@@ -32,9 +32,9 @@ from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.models import Ensemble
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer

@@ -8,7 +8,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import LineConstraints, holds
-from tformer_cli.search.engine import TorchEngine
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import EOS_ID

@@ -19,9 +19,9 @@ from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import LineConstraints
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.hypothesis import length_penalty
 from tformer_cli.search.models import Ensemble
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer

@@ -10,8 +10,8 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import computed_by_buffer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.generator import Generator
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import BOS_ID
 from tformer_cli.text.train_tokenizer import train_tokenizer

@@ -12,7 +12,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import LineConstraints
-from tformer_cli.search.engine import TorchEngine
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 
 POSITIONS = 40

@@ -6,7 +6,8 @@ import torch
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import PromptedModel, Searcher, Sentence, TorchEngine
+from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 PROMPTS = [(BOS_ID, 7, 8, 9), (BOS_ID, 5, 5, 4), (6, 10, 7, 8)]

@@ -12,9 +12,10 @@ from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLangua
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import DecodingModel, Sentence, Shortlist, TorchEngine
+from tformer_cli.search.engine import DecodingModel, Sentence, Shortlist
 from tformer_cli.search.models import Ensemble
 from tformer_cli.search.pooled import LabelHead, TokenHead, pool_states
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 

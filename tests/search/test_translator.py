@@ -13,9 +13,9 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import LineConstraints, Term, read_glossary, with_terms
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.sentences import split_line, split_sentences
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.torch_search import TorchSearch
 from tformer_cli.search.translator import (
     LINE_ENDS,

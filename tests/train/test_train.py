@@ -18,7 +18,7 @@ from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerErr
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.files import atomic
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import TorchEngine
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train import train as workflow

@@ -38,10 +38,10 @@ class LanguageModeling(TextModeling):
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns a function that measures a model by its loss and continues a line."""
-        from tformer_cli.search.engine import TorchEngine
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
+        from tformer_cli.search.torch_engine import TorchEngine
         from tformer_cli.text.blocks import join_lines
         from tformer_cli.trainer.validation import Scored
 

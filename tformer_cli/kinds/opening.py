@@ -19,8 +19,8 @@ from tformer_cli.kinds.stored_model import (
     is_cpu,
 )
 from tformer_cli.runtime import has_fast, require_fast
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.opening import split_options
+from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.wording import given_name
 
 if TYPE_CHECKING:

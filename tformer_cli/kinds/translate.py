@@ -100,8 +100,8 @@ class Translation(Training):
 def opened_translator(opening: Opening) -> Opened:
     """Connects a model with a translator, which inspection takes of any kind."""
     from tformer_cli.kinds.opening import for_languages, prepare_search
-    from tformer_cli.search.engine import TorchEngine
     from tformer_cli.search.opening import overridden
+    from tformer_cli.search.torch_engine import TorchEngine
     from tformer_cli.search.translator import Translator
 
     settings = opening.settings

@@ -12,28 +12,24 @@ attention is recorded, a table of probabilities in a test.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from tformer_cli.errors import UsageError
-from tformer_cli.search.config import ANY_SEARCH, DecodingConfig
+from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.hypothesis import never_interrupt
-from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.model.config import ModelConfig, Precision
+    from tformer_cli.model.config import ModelConfig
     from tformer_cli.search.constraints import Constraints
     from tformer_cli.search.hypothesis import CrossHead, Hypothesis
-    from tformer_cli.search.torch_search import TorchSearch
 
 
 class SearchedModel(Protocol):
@@ -220,53 +216,6 @@ class SearchEngine(Protocol):
 
     def prepare(self, model: SearchedModel) -> PreparedSearch:
         """Gets ready to search with a model that it supports; this may take long."""
-
-
-TORCH_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "n_start", "constraints", "candidates", "heads"), ANY)
-)
-"""Demands on a sentence that `TorchEngine` knows."""
-
-
-@dataclass(frozen=True)
-class TorchEngine:
-    """Searches by torch in padded batches, with every rule and every demand."""
-
-    device: torch.device | str
-    """Device of the model."""
-    precision: Precision = "float32"
-    """"bfloat16" computes the products in it."""
-    name: ClassVar[str] = "torch"
-
-    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
-        """See `SearchEngine`."""
-        unknown = unknown_setting(config, ANY_SEARCH)
-        if unknown is not None:
-            return f"the setting {unknown} is unknown"
-        if isinstance(model, StoredModel):  # of a Transformer
-            return None
-        if not isinstance(model, DecodingModel):
-            return "the model does not decode step by step"
-        if config.coverage_penalty:
-            # Not at the top: the module loads torch
-            from tformer_cli.search.scoring import takes_targets
-
-            if not takes_targets(model):
-                return "the coverage penalty needs a single model"
-        return None
-
-    def takes(self, sentence: Sentence) -> str | None:
-        """See `SearchEngine`."""
-        return unknown_setting(sentence, TORCH_DEMANDS)
-
-    def prepare(self, model: SearchedModel) -> TorchSearch:
-        """See `SearchEngine`; makes a stored model."""
-        from tformer_cli.search.torch_search import TorchSearch
-
-        in_torch = model.make() if isinstance(model, StoredModel) else model
-        if not isinstance(in_torch, DecodingModel):
-            raise EngineUnavailableError("the model does not decode step by step")
-        return TorchSearch(in_torch, self.device, self.precision)
 
 
 class Choice(NamedTuple):

@@ -14,7 +14,8 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import PromptedModel, Sentence, TorchEngine
+from tformer_cli.search.engine import PromptedModel, Sentence
+from tformer_cli.search.torch_engine import TorchEngine
 
 VOCABULARY = 60
 SHAPES = {

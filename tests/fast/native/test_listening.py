@@ -14,8 +14,9 @@ from tformer_cli.heads.names import HeadId, head_layout, layout_of
 from tformer_cli.inspect.capture.forced import capture_pairs
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import Constraints
-from tformer_cli.search.engine import Sentence, TorchEngine
+from tformer_cli.search.engine import Sentence
 from tformer_cli.search.models import Ensemble
+from tformer_cli.search.torch_engine import TorchEngine
 
 BOTH = (CompiledEngine(), TorchEngine(torch.device("cpu")))
 INTEGER_TOLERANCE = 0.3

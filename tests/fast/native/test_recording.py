@@ -18,7 +18,8 @@ from tformer_cli.inspect.capture.maps import (
 )
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
-from tformer_cli.search.engine import Searcher, TorchEngine
+from tformer_cli.search.engine import Searcher
+from tformer_cli.search.torch_engine import TorchEngine
 
 PAIRS = [((4,), ()), ((), (5,)), ((9, 8, 7, 30, 5, 6, 11), (12, 4, 39)), ((6, 7), (4, 5, 6, 7, 8))]
 

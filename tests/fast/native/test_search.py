@@ -13,7 +13,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Sentence, TorchEngine
+from tformer_cli.search.engine import Sentence
 from tformer_cli.search.hypothesis import (
     length_divisor,
     longest_translation,
@@ -21,6 +21,7 @@ from tformer_cli.search.hypothesis import (
 )
 from tformer_cli.search.scoring import score_pairs
 from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_engine import TorchEngine
 
 SHAPES = {
     "post-norm": {}, "pre-norm": {"norm": "pre"}, "gelu": {"activation": "gelu"},

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tformer_cli.search.engine import TorchEngine
 
 from tests.commands import lines_of, output_of
 from tests.foreign.own import LANGUAGE_MODEL, TRANSLATION
@@ -18,6 +17,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Sentence
 from tformer_cli.search.generator import ANY_RATIO, DEFAULT_LENGTH
+from tformer_cli.search.torch_engine import TorchEngine
 
 SHAPE = {**TRANSLATION, "n_encoder_layers": 1, "n_decoder_layers": 2, "max_positions": 30}
 SOURCES = [[5, 6, 7, 8, 11, 4], [9, 9], [4, 10, 11, 5, 7, 6, 8, 8, 9, 4, 5]]
