@@ -66,8 +66,8 @@ def test_weights_are_stored_in_the_type_that_is_asked_for(zoo, tmp_path, precisi
     assert (f"{name}{SCALE}" in entries) == (precision == "int8")
     if precision == "float32":
         wanted = read_floats(zoo["translate"] / "model.safetensors")
-        found = read_floats(stored)
-        assert all(np.array_equal(found[name], weight) for name, weight in wanted.items())
+        done = read_floats(stored)
+        assert all(np.array_equal(done[name], weight) for name, weight in wanted.items())
 
 
 def test_an_int8_model_keeps_its_integers(zoo, tmp_path):
@@ -169,14 +169,14 @@ def test_sentences_are_split_as_the_command_splits_them(tmp_path):
     module = tmp_path / "splitting.mjs"
     module.write_text(export.read_scripts()["splitting.js"], "utf-8")
     words = {"always": sorted(ABBREVIATIONS), "beforeNumbers": sorted(BEFORE_NUMBERS)}
-    found = subprocess.run(
+    done = subprocess.run(
         ["node", "--input-type=module", "-e", SPLIT.format(module=module)],
         input=json.dumps({"texts": TEXTS, "words": words}),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(found.stdout) == [split_sentences(text) for text in TEXTS]
+    assert json.loads(done.stdout) == [split_sentences(text) for text in TEXTS]
 
 
 def export_names(text):

@@ -183,6 +183,7 @@ def describe_model(directory: ModelDirectory) -> dict[str, Any]:
         "config": asdict(config),
         "decoding": {name: getattr(directory.decoding, name) for name in KNOWN_SEARCH},
         "tokenizer": page_tokenizer(directory.tokenizer),
+        "begins": target.start,
         "spelling": {"source": spelling_of(source), "target": spelling_of(target)},
         "labels": info.labels or None,
         "heads": [str(head) for head in layout],
