@@ -5,6 +5,9 @@ The engine's steps are fewer than the library's, whose parts are translated here
 
 - a tokenizer of `tokenizers` is lists of steps (normalizer, splitter, decoder) around a model;
 - patterns of Oniguruma become JavaScript's, with the flag v.
+
+Letters that are newer than the Unicode of a browser, or of the library, may be cut otherwise there:
+of Oniguruma that is Unicode 16, and 12 for the accents of letters that BERT's models omit.
 """
 
 import base64
@@ -29,6 +32,7 @@ from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import (
     SPACES,
     SPECIAL_PIECES,
+    UNK_ID,
     UNSEEN,
     Tokenizer,
     TokenizerSide,
@@ -46,9 +50,10 @@ _SPACE_CLASS = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # What patterns may consist of; the two dialects agree on all of it but spaces
 _KNOWN_SYNTAX = re.compile(
-    r"(?:\\[pP]\{[LMN]\}|\\[sSrn]|\(\?[:!]|\[\^?|[\])|?*+ ’']|\{\d+,\d+\}|[A-Za-z])*"
+    r"(?:\\[pP]\{[LMN]\}|\\[sSrn]|\(\?[:!]|\[\^?|[\])| ’']|[A-Za-z]|(?:[*+?]|\{\d+,\d+\})(?![*+]))*"
 )
-_ANY_CASE = re.compile(r"\(\?i:([^()]*)\)")
+# Only these endings: Oniguruma would also find "ß" by "ss"
+_ANY_CASE = re.compile(r"\(\?i:((?:'(?:s|t|re|ve|m|ll|d)\|?)+)\)")
 # Letters beyond ASCII that are forms of the same letter
 _OTHER_CASES = {"s": "ſ", "k": "\u212a"}
 
@@ -239,9 +244,13 @@ def _model(model: Mapping[str, Any], names: Sequence[str], *, is_total: bool) ->
             return {"type": "BPE", "merges": flat, "namesBytes": not is_total, "keepsWords": keeps}
         case {"type": "Unigram", "vocab": vocabulary} if is_total:
             return {"type": "Unigram", "scores": [score for _, score in vocabulary]}
-        case {"type": "WordLevel", "unk_token": "<unk>"}:
+        case {"type": "WordLevel", "unk_token": unknown} if unknown == names[UNK_ID]:
             return {"type": "WordLevel"}
-        case {"type": "WordPiece", "unk_token": "<unk>", "max_input_chars_per_word": longest}:
+        case {
+            "type": "WordPiece",
+            "unk_token": unknown,
+            "max_input_chars_per_word": longest,
+        } if unknown == names[UNK_ID]:
             prefix = model["continuing_subword_prefix"]
             return {"type": "WordPiece", "prefix": prefix, "longest": longest}
     raise _refusal(f"the tokenizer's model {model['type']}")
