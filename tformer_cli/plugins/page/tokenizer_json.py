@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import normalizers, pre_tokenizers
 
 from tformer_cli.errors import UsageError
@@ -114,17 +115,17 @@ def _foreign(side: LibraryTokenizer) -> dict[str, Any]:
             if token[setting] and not token["special"]:
                 raise _refusal(f"the setting {setting} of the token {token['content']}")
     own = _library(side, content, side.foreign)
-    listed = {*content["model"]["vocab"].values()}
     for place, number in enumerate(side.foreign):
         if number in tokens:
             own["names"][place] = tokens[number]["content"]
+    normalizer = HuggingFaceTokenizer.from_str(side.library_json).normalizer
     added: dict[bool, list[Any]] = {False: [], True: []}
     for number, token in tokens.items():
-        text = side.normalize(token["content"]) if token["normalized"] else token["content"]
-        entry = [text, None if token["special"] else ours[number]]
-        added[token["normalized"]].append(entry)
-    unlisted = [place for place, n in enumerate(side.foreign) if n not in listed]
-    return own | {"added": added[False], "addedNormalized": added[True], "unlisted": unlisted}
+        text = token["content"]
+        if token["normalized"] and normalizer is not None:
+            text = normalizer.normalize_str(text)
+        added[token["normalized"]].append([text, None if token["special"] else ours[number]])
+    return own | {"added": added[False], "addedNormalized": added[True]}
 
 
 def _library(side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def _library(side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int]
         "newTokens": [],
         "added": [],
         "addedNormalized": [],
-        "unlisted": [],
+        "unlisted": [place for place, number in enumerate(ids) if number not in piece_of],
     }
 
 
@@ -242,7 +243,9 @@ def _model(model: Mapping[str, Any], names: Sequence[str], *, is_total: bool) ->
             flat = [number[piece] for pair in pairs for piece in pair]
             keeps = bool(model.get("ignore_merges"))
             return {"type": "BPE", "merges": flat, "namesBytes": not is_total, "keepsWords": keeps}
-        case {"type": "Unigram", "vocab": vocabulary} if is_total:
+        case {"type": "Unigram", "vocab": vocabulary} if is_total and [
+            piece for piece, _ in vocabulary
+        ] == [*names]:
             return {"type": "Unigram", "scores": [score for _, score in vocabulary]}
         case {"type": "WordLevel", "unk_token": unknown} if unknown == names[UNK_ID]:
             return {"type": "WordLevel"}
