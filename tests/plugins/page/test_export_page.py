@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -20,6 +21,8 @@ from tformer_cli.inspect.frame import join_modules, live_modules
 from tformer_cli.plugins.page import export
 from tformer_cli.search.sentences import ABBREVIATIONS, BEFORE_NUMBERS, split_sentences
 
+RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
+MOST_BYTES = 2_200_000
 BLOCK = re.compile(r'<script type="text/plain" id="(\w+)">(.*?)</script>', re.DOTALL)
 
 
@@ -49,6 +52,12 @@ def test_one_file_holds_all_of_it_and_its_policy_names_what_may_run(zoo, tmp_pat
     again = tmp_path / "again.html"
     export.export_page(zoo["translate"], again)
     assert again.read_text("utf-8") == page  # no time, no name of the machine
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+def test_the_page_of_the_quickstart_is_small(tmp_path):
+    assert export.export_page(RUN, tmp_path / "model.html") <= MOST_BYTES
 
 
 @pytest.mark.parametrize(("precision", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])

@@ -266,6 +266,17 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
     context.close()
 
 
+def test_what_cannot_be_computed_is_said_in_a_line(opened):
+    page = opened("translate")
+    with pytest.raises(Exception, match="text: is missing, or is blank; give a sentence"):
+        page.run(text=" ")
+    page.page.fill("#source-0", "dog " * 200)
+    page.until("document.querySelector('.status.wrong') !== null", None)
+    assert "at most" in page.page.inner_text(".status")
+    page.type(TEXT)
+    assert page.page.locator(".status.wrong").count() == 0
+
+
 def test_the_policy_lets_nothing_else_run_or_load(opened):
     page = opened("classifier")
     page.page.evaluate("""
