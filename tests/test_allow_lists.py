@@ -15,6 +15,7 @@ from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.interchange.ctranslate2 import exporting as ctranslate2_export
+from tformer_cli.plugins.page import export as page_export
 from tformer_cli.search import config as decoding_config
 from tformer_cli.search import torch_search
 from tformer_cli.search.config import DecodingConfig
@@ -40,6 +41,8 @@ TABLES = [
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
     (ModelConfig, FAMILIES["marian"].known),
+    (ModelConfig, page_export.KNOWN_MODELS),
+    (DecodingConfig, page_export.KNOWN_SEARCH),
     (CorpusConfig, encoded.KNOWN_CORPUS_KEYS),
     (DataConfig, encoded.KNOWN_DATA_KEYS),
 ]

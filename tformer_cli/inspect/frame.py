@@ -172,7 +172,7 @@ def join_modules(modules: Mapping[str, str], start: str) -> str:
     joined: dict[str, str] = {}
 
     def add_module(name: str) -> None:
-        imports = {found for *_, found in _IMPORT.findall(modules[name])} - {PARTS}
+        imports = {module for *_, module in _IMPORT.findall(modules[name])} - {PARTS}
         for imported in sorted(imports - joined.keys()):
             add_module(imported)
         text = _plain(_IMPORT.sub(_import_line, modules[name]))
@@ -186,8 +186,8 @@ def join_modules(modules: Mapping[str, str], start: str) -> str:
     return "".join(joined.values())
 
 
-def _import_line(found: re.Match[str]) -> str:
-    names, whole, module = found.groups()
+def _import_line(match: re.Match[str]) -> str:
+    names, whole, module = match.groups()
     if module == PARTS:
         return ""
     names = whole or f"{{{names.replace(' as ', ': ')}}}"

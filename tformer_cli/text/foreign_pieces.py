@@ -268,11 +268,6 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         """Returns the library's name of the token with an id."""
         return self._tokenizer.id_to_token(self.foreign[number])
 
-    def normalize(self, text: str) -> str:
-        """Returns a text as the library normalizes it before it is cut."""
-        normalizer = self._tokenizer.normalizer
-        return text if normalizer is None else str(normalizer.normalize_str(text))
-
     def decode(self, ids: Sequence[int]) -> str:
         theirs = [self.foreign[token] for token in ids if token >= N_SPECIAL]
         return self._tokenizer.decode([n for n in theirs if n >= 0], skip_special_tokens=True)

@@ -127,3 +127,20 @@ def test_encoders_compute_the_same(engine, settings):
     assert_close(found["outputs"], outputs)
     for (_, layer), weights in maps.items():
         assert_close(found["maps"][layer], weights[0])
+
+
+@pytest.mark.parametrize("positions", ["relative", "rotary", "sinusoidal", "segments"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_late_positions_are_as_exact(engine, positions, is_causal):
+    """Beyond `relative_distance`, too: at the edge of a bucket the last digit counts."""
+    depth = {"n_encoder_layers": 1 - is_causal, "n_decoder_layers": int(is_causal)}
+    shape = {**TRANSLATION, **depth, "positions": positions, "max_positions": 200, "n_heads": 2}
+    model = engine.model(ModelConfig(**shape, head="labels" if is_causal else "tokens"))
+    text = [4 + place * place % 7 for place in range(150)]
+    source = torch.tensor([[]] if is_causal else [text], dtype=torch.long)
+    targets = (torch.tensor([text]),) if is_causal else ()
+    asked = {"source": None, "rows": [text], "off": []} if is_causal else {"ids": text}
+    (found,) = engine.run(engine.job(model, "read" if is_causal else "encode", **asked))
+    _, maps = maps_of(model, lambda: model(source, source > 0, *targets))
+    (weights,) = maps.values()
+    assert_close((found["maps"][0]["dec"] if is_causal else found["maps"])[0], weights[0])

@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -20,6 +21,8 @@ from tformer_cli.inspect.frame import join_modules, live_modules
 from tformer_cli.plugins.page import export
 from tformer_cli.search.sentences import ABBREVIATIONS, BEFORE_NUMBERS, split_sentences
 
+RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
+MOST_BYTES = 2_200_000
 BLOCK = re.compile(r'<script type="text/plain" id="(\w+)">(.*?)</script>', re.DOTALL)
 
 
@@ -51,6 +54,12 @@ def test_one_file_holds_all_of_it_and_its_policy_names_what_may_run(zoo, tmp_pat
     assert again.read_text("utf-8") == page  # no time, no name of the machine
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+def test_the_page_of_the_quickstart_is_small(tmp_path):
+    assert export.export_page(RUN, tmp_path / "model.html") <= MOST_BYTES
+
+
 @pytest.mark.parametrize(("precision", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
 def test_weights_are_stored_in_the_type_that_is_asked_for(zoo, tmp_path, precision, size):
     path = tmp_path / "model.html"
@@ -66,8 +75,8 @@ def test_weights_are_stored_in_the_type_that_is_asked_for(zoo, tmp_path, precisi
     assert (f"{name}{SCALE}" in entries) == (precision == "int8")
     if precision == "float32":
         wanted = read_floats(zoo["translate"] / "model.safetensors")
-        found = read_floats(stored)
-        assert all(np.array_equal(found[name], weight) for name, weight in wanted.items())
+        done = read_floats(stored)
+        assert all(np.array_equal(done[name], weight) for name, weight in wanted.items())
 
 
 def test_an_int8_model_keeps_its_integers(zoo, tmp_path):
@@ -169,14 +178,14 @@ def test_sentences_are_split_as_the_command_splits_them(tmp_path):
     module = tmp_path / "splitting.mjs"
     module.write_text(export.read_scripts()["splitting.js"], "utf-8")
     words = {"always": sorted(ABBREVIATIONS), "beforeNumbers": sorted(BEFORE_NUMBERS)}
-    found = subprocess.run(
+    done = subprocess.run(
         ["node", "--input-type=module", "-e", SPLIT.format(module=module)],
         input=json.dumps({"texts": TEXTS, "words": words}),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(found.stdout) == [split_sentences(text) for text in TEXTS]
+    assert json.loads(done.stdout) == [split_sentences(text) for text in TEXTS]
 
 
 def export_names(text):

@@ -117,35 +117,35 @@ def service_events(model, text, **request):
     return by_name(json.loads(json.dumps([*Inspection().events(model, asked)])))
 
 
-def assert_alike(found, wanted):
+def assert_alike(answer, wanted):
     """Compares the events of the page with the service's, whose numbers are rounded."""
-    assert wanted.keys() <= found.keys()
+    assert wanted.keys() <= answer.keys()
     for name in wanted.keys() - {"done", "heads", "generation"}:
-        assert_same(found[name], wanted[name], name)
+        assert_same(answer[name], wanted[name], name)
     for name in wanted["heads"].keys() - {"kinds", "residual", "mode", "sentences", "event"}:
-        assert_same(found["heads"][name], wanted["heads"][name], name)
+        assert_same(answer["heads"][name], wanted["heads"][name], name)
 
 
-def assert_same(found, wanted, where):
+def assert_same(answer, wanted, where):
     if isinstance(wanted, dict):
         for name in wanted.keys() - {"schema", "model", "index", "text", "cached", "flags"}:
-            assert name in found, f"{where}.{name}"
-            assert_same(found[name], wanted[name], f"{where}.{name}")
+            assert name in answer, f"{where}.{name}"
+            assert_same(answer[name], wanted[name], f"{where}.{name}")
     elif isinstance(wanted, list):
-        assert len(found) == len(wanted), where
-        for n, (one, other) in enumerate(zip(found, wanted, strict=True)):
-            assert_same(one, other, f"{where}[{n}]")
+        assert len(answer) == len(wanted), where
+        for n, (item, expected) in enumerate(zip(answer, wanted, strict=True)):
+            assert_same(item, expected, f"{where}[{n}]")
     elif isinstance(wanted, float):
-        assert math.isclose(found, wanted, rel_tol=2e-3, abs_tol=2e-4), (where, found, wanted)
+        assert math.isclose(answer, wanted, rel_tol=2e-3, abs_tol=2e-4), (where, answer, wanted)
     else:
-        assert found == wanted, where
+        assert answer == wanted, where
 
 
-def assert_heads(found, model, text):
+def assert_heads(answer, model, text):
     """Compares the weights of all heads; returns the record of `inspect-heads`."""
     record = next(inspect_heads(model, [text]))
-    assert [head["id"] for head in found["heads"]] == list(map(str, record.heads))
-    for head, name in zip(found["heads"], record.heads, strict=True):
+    assert [head["id"] for head in answer["heads"]] == list(map(str, record.heads))
+    for head, name in zip(answer["heads"], record.heads, strict=True):
         weights = np.array(head["weights"])
         assert np.abs(weights - record.maps.weights(name)).max() < TOLERANCE
     return record
@@ -156,31 +156,39 @@ def assert_heads(found, model, text):
     "text", [TEXT, "It is cold. My sister saw 25 children.", "Zo\u00eb! \U0001f600"]
 )
 def test_translations_and_heads_are_those_of_the_commands(opened, zoo, name, text):
-    found, model = opened(name).run(text=text), open_model(zoo[name], device="cpu")
+    answer, model = opened(name).run(text=text), open_model(zoo[name], device="cpu")
     wanted = model.translator.translate([text])[0]
-    assert found["translation"] == wanted.text
-    assert math.isclose(found["score"], wanted.hypotheses[0].score, abs_tol=1e-4)
-    record = assert_heads(found, zoo[name], text)
-    assert found["source"] == {"text": record.source, "pieces": list(record.source_pieces)}
-    assert found["target"] == {"text": record.target, "pieces": list(record.target_pieces)}
+    assert answer["translation"] == wanted.text
+    assert math.isclose(answer["score"], wanted.hypotheses[0].score, abs_tol=1e-4)
+    record = assert_heads(answer, zoo[name], text)
+    assert answer["source"] == {"text": record.source, "pieces": list(record.source_pieces)}
+    assert answer["target"] == {"text": record.target, "pieces": list(record.target_pieces)}
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_events_are_those_of_the_service(opened, zoo, name):
     page = opened(name)
-    found = page.events(TEXT)
-    assert_alike(found, service_events(zoo[name], TEXT))
-    head = found["off"]["heads"][-1]
+    answer = page.events(TEXT)
+    assert_alike(answer, service_events(zoo[name], TEXT))
+    head = answer["off"]["heads"][-1]
     assert_alike(
         page.events(TEXT, heads_off=[head]), service_events(zoo[name], TEXT, heads_off=[head])
     )
 
 
+@pytest.mark.parametrize("prefix", ["The ", "Le chat", "Un h", "La vieille m", "Ceci,"])
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_the_model_continues_from_a_prefix_as_in_the_service(opened, zoo, name, prefix):
+    answer = opened(name).events(TEXT, prefix=prefix)["translation"]
+    wanted = service_events(zoo[name], TEXT, prefix=prefix)["translation"]
+    assert answer["target"]["ids"] == wanted["target"]["ids"]
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kinds_answer_as_the_service_does(opened, zoo, name):
     page, text = opened(name), OTHERS[name]
-    found, wanted = page.events(text), service_events(zoo[name], text)
-    assert_alike(found, wanted)
+    answer, wanted = page.events(text), service_events(zoo[name], text)
+    assert_alike(answer, wanted)
     answer = page.run(text=text)
     assert_heads(answer, zoo[name], text)
     event = next(iter(wanted.values()))
@@ -215,18 +223,20 @@ def test_a_head_is_switched_off_and_on_again(opened, zoo):
     from tformer_cli.inspect.jobs.reader import open_for_inspection
     from tformer_cli.plugins.instruments.jobs.ablate import translate_without
 
-    found = translate_without(open_for_inspection(zoo["translate"], device="cpu"), TEXT)
+    answer = translate_without(open_for_inspection(zoo["translate"], device="cpu"), TEXT)
     head = next(
-        name for name, text in found.without.items() if name.count(".") == 2 and text != found.whole
+        name
+        for name, text in answer.without.items()
+        if name.count(".") == 2 and text != answer.whole
     )
     page = opened("translate")
     page.type(TEXT)
     page.page.click("#switch")
     page.page.click(f"[data-head='{head}']")
-    page.until_value(found.without[head])
+    page.until_value(answer.without[head])
     assert page.page.locator(".written .changed").count()
     page.page.click("#all-on")
-    page.until_value(found.whole)
+    page.until_value(answer.whole)
 
 
 def test_two_sentences_stand_side_by_side(opened):
@@ -256,6 +266,17 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
     context.close()
 
 
+def test_what_cannot_be_computed_is_said_in_a_line(opened):
+    page = opened("translate")
+    with pytest.raises(Exception, match="text: is missing, or is blank; give a sentence"):
+        page.run(text=" ")
+    page.page.fill("#source-0", "dog " * 200)
+    page.until("document.querySelector('.status.wrong') !== null", None)
+    assert "at most" in page.page.inner_text(".status")
+    page.type(TEXT)
+    assert page.page.locator(".status.wrong").count() == 0
+
+
 def test_the_policy_lets_nothing_else_run_or_load(opened):
     page = opened("classifier")
     page.page.evaluate("""
@@ -263,9 +284,9 @@ def test_the_policy_lets_nothing_else_run_or_load(opened):
         script.textContent = 'document.title = "ran"';
         document.body.append(script);
     """)
-    found = page.page.evaluate("fetch('https://example.org').then(() => true, () => false)")
+    answer = page.page.evaluate("fetch('https://example.org').then(() => true, () => false)")
     assert page.page.title() != "ran"
-    assert not found
+    assert not answer
     assert len(page.problems) >= 2
     page.problems.clear()
     del page.requests[1:]

@@ -18,7 +18,7 @@ function showFacts() {
     ["Maps", ofHeads && (sentence.isLive ? "Recorded during the search." : `Taken in one pass over the ${readsImages() ? "image" : model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
     ["Numbers", ofHeads && `${data.weighting.meaning} (${data.weighting.source})`],
     ["Rows and columns", ofHeads && data.conventions],
-    ["Residual", ofHeads && sentence.residual !== null && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
+    ["Residual", ofHeads && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
     ["Stored", ofHeads && `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as fractions of the largest."}`],
   ];
   byId("about-facts").replaceChildren(make("tbody", {}, ...facts.filter(([, text]) => text)

@@ -30,8 +30,9 @@ const ANSWERS = { translate, generate, classify, tag, fill, embed };
 
 function translate(page, { text, sentence = 0, prefix = "", heads_off: off = [], ...request }) {
   const { tokenizer: { source, target } } = page, settings = { ...page.decoding, ...Object.fromEntries(Object.entries(request).filter(([name]) => name in page.decoding)) };
-  const begun = target.encodePhrase(prefix.trimEnd()), { sentences, blanks } = sentencesOf(page, text, prefix);
-  const found = sentences.map((one, n) => search(page.model, source.encode(one), settings, { off, prefix: n ? [] : begun }));
+  // A space at its end says that the last word is whole; no search writes special tokens
+  const whole = completePrefix(page, text, prefix, off), begun = target.encodePhrase(whole.trimEnd()).filter(id => id > EOS), mayFollow = whole !== whole.trimEnd() ? id => /^[\s\x1c-\x1f]/.test(page.spellTarget(id)) : null, { sentences, blanks } = sentencesOf(page, text, prefix);
+  const found = sentences.map((one, n) => search(page.model, source.encode(one), settings, { off, prefix: n ? page.begins : [...page.begins, ...begun], nStart: page.begins.length, mayFollow: n ? null : mayFollow }));
   const each = found.map(({ hypotheses }) => hypotheses.map(one => ({ ...one, text: target.decode(one.ids).replace(/[\r\n]/g, " ") }))), best = each.map(([one]) => one);
   const hypotheses = each.length === 1 ? each[0] : [joined(best, blanks, settings)], [first] = hypotheses;
   const ids = sentences.flatMap(one => source.encode(one)), n = Math.min(sentence, sentences.length - 1), { source: encoded, tree } = found[n];
@@ -41,6 +42,28 @@ function translate(page, { text, sentence = 0, prefix = "", heads_off: off = [],
   };
   const own = best[n], record = { sentences, n, text: sentences[n], written: own.text, score: own.score, source: encoded, tree, ids: [BOS, ...own.ids, EOS], maps: { enc: encoded.maps, ...own.maps } };
   return { event, record };
+}
+
+/** Completes the last word of a prefix, as plugins/serve/completing.py does: letters as typed may be tokens that training never saw. */
+function completePrefix({ model, tokenizer: { source, target }, spellTarget, config, begins }, text, prefix, off) {
+  if (!/[\p{L}\p{N}]$/u.test(prefix)) return prefix;
+  const at = prefix.lastIndexOf(" "), begun = prefix.slice(at + 1), before = at > 0 ? target.encodePhrase(prefix.slice(0, at)) : [];
+  const encoded = model.encode([...source.encode(text), ...config.source_eos ? [EOS] : []], { off }), spelled = Array.from({ length: target.size }, (_, id) => id > EOS ? spellTarget(id) : "");
+  for (const word of [` ${begun}`, begun]) {
+    const state = model.start(encoded, { off }), ids = [];
+    let logits = null, letters = bytesOf(word);
+    for (const id of [BOS, ...begins, ...before]) logits = model.step(state, id);
+    while (letters) {
+      const allowed = logits.map((logit, id) => spelled[id] && (spelled[id].startsWith(letters) || letters.startsWith(spelled[id])) ? logit : -Infinity), id = bestOf(allowed);
+      if (allowed[id] === -Infinity || state.length >= model.maxPositions) return prefix;
+      ids.push(id);
+      letters = letters.slice(spelled[id].length);
+      logits = model.step(state, id);
+    }
+    const whole = target.decode([...before, ...ids]);
+    if (whole.startsWith(prefix)) return whole;
+  }
+  return prefix;
 }
 
 /** The sentences that are translated one by one, and the white space behind each; a prefix of several sentences leaves a text whole. */

@@ -121,6 +121,7 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
 
 /** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
 async function run({ want = [], ...request }) {
+  if (!request.text?.trim()) throw new Error("text: is missing, or is blank; give a sentence");
   const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
   await ask("", { ...body, want }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {

@@ -58,7 +58,7 @@ function headsOf(page, record) {
     return [kind, { shape, values }];
   });
   return {
-    kinds: Object.fromEntries(kinds), metrics, roles, rare, first: firstHead(page, record, metrics), residual: null, mode: record.tree ? "live" : "forced", sentences: record.sentences, sentence: record.n, summary,
+    kinds: Object.fromEntries(kinds), metrics, roles, rare, first: firstHead(page, record, metrics), residual: 0, mode: record.tree ? "live" : "forced", sentences: record.sentences, sentence: record.n, summary,
     source_pieces: source ? tokenizer.source.pieces(source.ids) : [], target_pieces: tokenizer.target.pieces(ids.slice(1)), input_pieces: tokenizer.target.pieces(ids.slice(0, -1)),
     is_recurrent: config.n_decoder_layers > 0 && !maps.dec.length, text: record.written, source: record.text, score: record.score,
   };

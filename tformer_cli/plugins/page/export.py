@@ -13,7 +13,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +37,7 @@ from tformer_cli.inspect.jobs.heads import summary_of
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.translate import trained_on_sentences
 from tformer_cli.plugins.page.tokenizer_json import page_tokenizer
-from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.config import BEAM_SEARCH, PLAIN_SEARCH
 from tformer_cli.search.sentences import ABBREVIATIONS, BEFORE_NUMBERS
 from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.foreign_pieces import PREFIX, BytePieceTokenizer
@@ -50,17 +50,21 @@ TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "tag",
 """Tasks whose models the page computes."""
 LARGEST = 40_000_000
 """Bytes of a page that is written without being asked twice; a browser holds each weight twice."""
-_SHAPE = (
+_NUMBERS = (
     *("d_model", "n_heads", "d_head", "n_key_heads", "d_ff", "n_encoder_layers"),
     *("n_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "norm_epsilon"),
     *("max_positions", "n_labels", "source_vocab_size", "memory", "relative_buckets"),
-    *("relative_distance", "rotary_base", "bias", "gated", "projections", "output_bias"),
-    *("embedding_norm", "scale_embeddings", "source_eos", "target_bos", "target_eos"),
-    *("unit_length", "encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
+    *("relative_distance", "rotary_base"),
+    *("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
+)
+_CHOICES = (
+    *("bias", "gated", "projections", "output_bias", "embedding_norm", "scale_embeddings"),
+    *("source_eos", "target_bos", "target_eos", "unit_length"),
 )
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
-        **dict.fromkeys(_SHAPE, ANY),
+        **dict.fromkeys(_NUMBERS, ANY),
+        **dict.fromkeys(_CHOICES, (False, True)),
         "norm": ("post", "pre"),
         "norm_kind": ("layer", "rms"),
         "activation": ("relu", "gelu", "gelu-tanh", "swish"),
@@ -82,12 +86,21 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     }
 )
 """Settings of models that `engine/model.js` computes."""
-KNOWN_SEARCH = (
+KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **BEAM_SEARCH,
+        "length_normalization": PLAIN_SEARCH["length_normalization"],
+        **dict.fromkeys(("min_length", "min_length_ratio"), ANY),
+        **dict.fromkeys(("no_repeat_ngram", "repetition_penalty"), ANY),
+    }
+)
+"""Settings of the search that `engine/search.js` knows."""
+_USED = (
     *("beam_size", "length_penalty", "length_normalization", "n_best", "max_length"),
     *("max_length_ratio", "min_length", "min_length_ratio", "no_repeat_ngram"),
-    *("repetition_penalty", "batch_tokens"),
+    "repetition_penalty",
 )
-"""Settings that `engine/search.js` knows; others have to be as they are by default."""
+"""Those that it looks at; a language model's page samples by itself."""
 
 
 def export_page(
@@ -143,11 +156,9 @@ def read_scripts() -> dict[str, str]:
 def check_model(directory: ModelDirectory) -> None:
     """Refuses a model, or the settings of its search, that the engine does not know."""
     unknown = unknown_setting(directory.config, KNOWN_MODELS)
-    decoding, plain = directory.decoding, DecodingConfig()
     if unknown is None and task_kind(directory.config) == "translate":
-        for name in (field.name for field in fields(decoding) if field.name not in KNOWN_SEARCH):
-            if (value := getattr(decoding, name)) != getattr(plain, name):
-                unknown = f"decoding.{name} = {value}"
+        setting = unknown_setting(directory.decoding, KNOWN_SEARCH)
+        unknown = setting and f"decoding.{setting}"
     if unknown is not None:
         raise UsageError(
             f"{directory.path}: the page cannot compute {unknown}; use `tformer serve`"
@@ -181,8 +192,9 @@ def describe_model(directory: ModelDirectory) -> dict[str, Any]:
         },
         "summary": vars(summary_of(directory)),
         "config": asdict(config),
-        "decoding": {name: getattr(directory.decoding, name) for name in KNOWN_SEARCH},
+        "decoding": {name: getattr(directory.decoding, name) for name in _USED},
         "tokenizer": page_tokenizer(directory.tokenizer),
+        "begins": target.start,
         "spelling": {"source": spelling_of(source), "target": spelling_of(target)},
         "labels": info.labels or None,
         "heads": [str(head) for head in layout],

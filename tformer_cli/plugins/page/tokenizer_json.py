@@ -5,6 +5,9 @@ The engine's steps are fewer than the library's, whose parts are translated here
 
 - a tokenizer of `tokenizers` is lists of steps (normalizer, splitter, decoder) around a model;
 - patterns of Oniguruma become JavaScript's, with the flag v.
+
+Letters that are newer than the Unicode of a browser, or of the library, may be cut otherwise there:
+of Oniguruma that is Unicode 16, and 12 for the accents of letters that BERT's models omit.
 """
 
 import base64
@@ -14,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import normalizers, pre_tokenizers
 
 from tformer_cli.errors import UsageError
@@ -29,6 +33,7 @@ from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import (
     SPACES,
     SPECIAL_PIECES,
+    UNK_ID,
     UNSEEN,
     Tokenizer,
     TokenizerSide,
@@ -46,9 +51,10 @@ _SPACE_CLASS = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # What patterns may consist of; the two dialects agree on all of it but spaces
 _KNOWN_SYNTAX = re.compile(
-    r"(?:\\[pP]\{[LMN]\}|\\[sSrn]|\(\?[:!]|\[\^?|[\])|?*+ ’']|\{\d+,\d+\}|[A-Za-z])*"
+    r"(?:\\[pP]\{[LMN]\}|\\[sSrn]|\(\?[:!]|\[\^?|[\])| ’']|[A-Za-z]|(?:[*+?]|\{\d+,\d+\})(?![*+]))*"
 )
-_ANY_CASE = re.compile(r"\(\?i:([^()]*)\)")
+# Only these endings: Oniguruma would also find "ß" by "ss"
+_ANY_CASE = re.compile(r"\(\?i:((?:'(?:s|t|re|ve|m|ll|d)\|?)+)\)")
 # Letters beyond ASCII that are forms of the same letter
 _OTHER_CASES = {"s": "ſ", "k": "\u212a"}
 
@@ -109,17 +115,17 @@ def _foreign(side: LibraryTokenizer) -> dict[str, Any]:
             if token[setting] and not token["special"]:
                 raise _refusal(f"the setting {setting} of the token {token['content']}")
     own = _library(side, content, side.foreign)
-    listed = {*content["model"]["vocab"].values()}
     for place, number in enumerate(side.foreign):
         if number in tokens:
             own["names"][place] = tokens[number]["content"]
+    normalizer = HuggingFaceTokenizer.from_str(side.library_json).normalizer
     added: dict[bool, list[Any]] = {False: [], True: []}
     for number, token in tokens.items():
-        text = side.normalize(token["content"]) if token["normalized"] else token["content"]
-        entry = [text, None if token["special"] else ours[number]]
-        added[token["normalized"]].append(entry)
-    unlisted = [place for place, n in enumerate(side.foreign) if n not in listed]
-    return own | {"added": added[False], "addedNormalized": added[True], "unlisted": unlisted}
+        text = token["content"]
+        if token["normalized"] and normalizer is not None:
+            text = normalizer.normalize_str(text)
+        added[token["normalized"]].append([text, None if token["special"] else ours[number]])
+    return own | {"added": added[False], "addedNormalized": added[True]}
 
 
 def _library(side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
@@ -150,7 +156,7 @@ def _library(side: TokenizerSide, content: Mapping[str, Any], ids: Sequence[int]
         "newTokens": [],
         "added": [],
         "addedNormalized": [],
-        "unlisted": [],
+        "unlisted": [place for place, number in enumerate(ids) if number not in piece_of],
     }
 
 
@@ -237,11 +243,17 @@ def _model(model: Mapping[str, Any], names: Sequence[str], *, is_total: bool) ->
             flat = [number[piece] for pair in pairs for piece in pair]
             keeps = bool(model.get("ignore_merges"))
             return {"type": "BPE", "merges": flat, "namesBytes": not is_total, "keepsWords": keeps}
-        case {"type": "Unigram", "vocab": vocabulary} if is_total:
+        case {"type": "Unigram", "vocab": vocabulary} if is_total and [
+            piece for piece, _ in vocabulary
+        ] == [*names]:
             return {"type": "Unigram", "scores": [score for _, score in vocabulary]}
-        case {"type": "WordLevel", "unk_token": "<unk>"}:
+        case {"type": "WordLevel", "unk_token": unknown} if unknown == names[UNK_ID]:
             return {"type": "WordLevel"}
-        case {"type": "WordPiece", "unk_token": "<unk>", "max_input_chars_per_word": longest}:
+        case {
+            "type": "WordPiece",
+            "unk_token": unknown,
+            "max_input_chars_per_word": longest,
+        } if unknown == names[UNK_ID]:
             prefix = model["continuing_subword_prefix"]
             return {"type": "WordPiece", "prefix": prefix, "longest": longest}
     raise _refusal(f"the tokenizer's model {model['type']}")

@@ -1,7 +1,7 @@
 // Greedy and beam search with tformer's rules (`tformer_cli/search`), its tree, forced texts and next words.
 /** @import { DecoderMaps, Encoded, Model } from "./model.js" */
 
-/** @typedef {{ off?: Iterable<string>, prefix?: number[], nStart?: number }} SearchOptions heads that are switched off, the first tokens of the translation, and how many of them limits of length count, as the name of a language */
+/** @typedef {{ off?: Iterable<string>, prefix?: number[], nStart?: number, mayFollow?: (id: number) => boolean }} SearchOptions heads that are switched off, the first tokens of the translation, how many of them limits of length count, as the name of a language, and which tokens may come behind them */
 /** @typedef {{ ids: number[], score: number, logProbability: number, tokenLogProbabilities: number[], isFinished: boolean, maps: DecoderMaps }} Hypothesis */
 /** @typedef {{ parent: number | null, step: number, token: number, logp: number, state: "kept" | "dropped" | "finished", score: number | null }} SearchNode */
 /** @typedef {{ beamSize: number, lengthPenalty: number, nodes: SearchNode[], path: number[] }} SearchTree */
@@ -87,7 +87,8 @@ function applyRules(own, ids, settings, shortest) {
 
 /** A search for one text, step by step. */
 class BeamSearch {
-  constructor(model, state, settings, { longest, shortest }, { ids, steps }) {
+  constructor(model, state, settings, { longest, shortest }, { ids, steps }, mayFollow) {
+    this.mayFollow = mayFollow; // of the first step only
     this.model = model;
     this.state = state;
     this.settings = settings;
@@ -107,9 +108,10 @@ class BeamSearch {
 
   /** The best continuations of the hypothesis of a row, whose logits are (V). */
   continuationsOf(logits, row) {
-    const { ids, total } = this.live[row], normalizer = logSumOf(logits), isLast = ids.length === this.longest;
+    const { ids, total } = this.live[row], normalizer = logSumOf(logits), isLast = ids.length === this.longest, { mayFollow } = this;
+    const open = mayFollow ? logits.map((logit, id) => id === END_ID || mayFollow(id) ? logit : -Infinity) : logits;
     const valueOf = logit => Math.min(0, logit - normalizer); // rounding may put the certain event above 0
-    const scores = this.hasRules ? applyRules(logits.map(valueOf), ids, this.settings, this.shortest) : logits;
+    const scores = this.hasRules ? applyRules(open.map(valueOf), ids, this.settings, this.shortest) : open;
     const best = largest(scores, this.settings.beam_size + N_DROPPED, END_ID), endsItself = !isLast || best[0][0] === END_ID;
     // Rules change ranks, but not the model's own numbers, nor the end of what is as long as it may be
     return (isLast ? [[END_ID]] : best).map(([token, score]) => {
@@ -141,6 +143,7 @@ class BeamSearch {
       }
     });
     this.live = live;
+    this.mayFollow = null;
     if (live.length) this.model.choose(this.state, parents);
   }
 
@@ -205,12 +208,12 @@ function encodeSource(model, ids, off) {
  * @param {SearchOptions} [options]
  * @returns {{ source: Encoded | null, hypotheses: Hypothesis[], tree: SearchTree | null }} hypotheses best first
  */
-export function search(model, ids, overrides, { off = [], prefix = [], nStart = 0 } = {}) {
+export function search(model, ids, overrides, { off = [], prefix = [], nStart = 0, mayFollow = null } = {}) {
   const settings = completeSettings(overrides), source = encodeSource(model, ids, off), room = model.maxPositions;
   const begin = source ? [BEGIN_ID, ...prefix] : [...ids, ...prefix], reading = readTokens(model, source, begin, off);
   const limits = source ? limitsOf(ids.length, settings, prefix.length - nStart, room) : promptLimits(begin.length, settings, room);
   // A prompt is no part of what follows it
-  const search = new BeamSearch(model, reading.state, settings, limits, source ? reading : { ids: begin.slice(-1), steps: [] });
+  const search = new BeamSearch(model, reading.state, settings, limits, source ? reading : { ids: begin.slice(-1), steps: [] }, mayFollow);
   const best = search.run(reading.logits), read = begin.length - (source ? prefix.length : 0);
   const hypotheses = best.map(({ ids, steps, total, score, endsItself, way }) => ({
     ids, score, logProbability: search.hasRules ? sumOf(steps) : total, tokenLogProbabilities: steps, isFinished: endsItself,

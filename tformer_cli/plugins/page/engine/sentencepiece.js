@@ -7,12 +7,14 @@ import { escapePattern, joinTextsAndBytes, stripSpaces, UTF8_ENCODER } from "./n
 import { findBestCut, listPrefixes, mergeSymbols, UNKNOWN_PENALTY } from "./pieces.js";
 
 const NORMAL_TYPE = "1", USER_TYPE = "4";
+const UNKNOWN_SPM_ID = 1;
 
 /** @param {any} side */
 export function readSpmSide(side) {
   const { names, spm, ids } = side, cut = readSpmModel(spm), normalize = readSpmNormalizer(spm);
-  const silent = new Set(side.silent), bytes = new Map(side.bytes), all = new Map(names.map((name, id) => [name, id]));
-  const unknownId = 1, find = (/** @type {string} */ text) => (silent.has(all.get(text)) ? unknownId : all.get(text) ?? unknownId);
+  const silent = new Set(side.silent), bytes = new Map(side.bytes);
+  const all = new Map(names.map((name, id) => [name, id]));
+  const find = (/** @type {string} */ text) => (silent.has(all.get(text)) ? UNKNOWN_SPM_ID : all.get(text) ?? UNKNOWN_SPM_ID);
   const encodePhrase = (/** @type {string} */ text) => {
     const row = [];
     let unknown = "";
@@ -47,7 +49,7 @@ function readBeginning({ start, tags, prompts }, ids) {
   return text => {
     if (tags) {
       const end = text.startsWith(">>") ? text.indexOf("<<") + 2 : 0;
-      return end < 2 ? { tag: "", start } : { tag: text.slice(0, end), start: [ids.get(text.slice(0, end)) ?? 1] };
+      return end < 2 ? { tag: "", start } : { tag: text.slice(0, end), start: [ids.get(text.slice(0, end)) ?? UNKNOWN_SPM_ID] };
     }
     const prompt = prompts.find((/** @type {[string, number[]]} */ [beginning]) => text.startsWith(beginning));
     return prompt ? { tag: prompt[0], start: prompt[1] } : { tag: "", start };
@@ -60,22 +62,29 @@ function userPattern({ pieces, types }) {
   return own.length ? new RegExp(own.map(escapePattern).join("|"), "gvy") : null;
 }
 
-/** @param {any} spm @returns {(text: string) => {text: string, number: number}[]} */
+/** @param {any} spm @returns {(text: string) => {text: string, number: number}[]} a number of -1: unknown */
 function readSpmModel(spm) {
   const { pieces, types } = spm, scores = Float32Array.from(spm.scores);
-  const inText = pieces.map((piece, number) => [piece, number]).filter(([, number]) => types[number] === NORMAL_TYPE || types[number] === USER_TYPE);
+  const isUser = (/** @type {number} */ number) => types[number] === USER_TYPE;
+  const numbers = new Map(pieces.map((piece, number) => [piece, number]).filter(([, number]) => types[number] === NORMAL_TYPE || isUser(number)));
   if (spm.algorithm === "unigram") {
-    const prefixes = listPrefixes(inText), ofText = inText.map(([, number]) => scores[number]).filter((_, place) => types[inText[place][1]] === NORMAL_TYPE);
-    const highest = ofText.reduce((one, other) => Math.max(one, other), 2 ** -126), lowest = ofText.reduce((one, other) => Math.min(one, other), Infinity);
-    const scoreOf = (/** @type {number} */ number, /** @type {string} */ piece) =>
-      types[number] === USER_TYPE ? Math.fround(Math.fround(UTF8_ENCODER.encode(piece).length * highest) - Math.fround(0.1)) : scores[number];
-    return text => findBestCut(text, prefixes, scoreOf, Math.fround(lowest - UNKNOWN_PENALTY), Math.fround);
+    let lowest = Infinity, highest = 2 ** -126;  // the library's smallest number, where all scores are negative
+    for (const number of numbers.values()) {
+      if (isUser(number)) continue;
+      lowest = Math.min(lowest, scores[number]);
+      highest = Math.max(highest, scores[number]);
+    }
+    // a user-defined piece scores so high that no cut is without it
+    const scoreUser = (/** @type {string} */ piece) => Math.fround(Math.fround(UTF8_ENCODER.encode(piece).length * highest) - Math.fround(0.1));
+    const scoreOf = (/** @type {number} */ number, /** @type {string} */ piece) => (isUser(number) ? scoreUser(piece) : scores[number]);
+    const prefixes = listPrefixes(numbers), unknownScore = Math.fround(lowest - UNKNOWN_PENALTY);
+    return text => findBestCut(text, prefixes, scoreOf, unknownScore, Math.fround);
   }
-  const numbers = new Map(inText), user = userPattern(spm);
-  const order = [...new Set(scores)].sort((one, other) => other - one), places = new Map(order.map((score, place) => [score, place]));
-  const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => places.get(scores[numbers.get(left + right)]);
-  return text => splitAtUser(text, user).flatMap(part => (numbers.has(part) && types[numbers.get(part)] === USER_TYPE ? [part] : mergeSymbols([...part], rankOf)))
-    .map(piece => ({ text: piece, number: numbers.get(piece) ?? -1 }));
+  const user = userPattern(spm), falling = [...new Set(scores)].sort((one, other) => other - one);
+  const ranks = new Map(falling.map((score, rank) => [score, rank]));
+  const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(scores[numbers.get(left + right)]);
+  const cut = (/** @type {string} */ part) => (isUser(numbers.get(part)) ? [part] : mergeSymbols([...part], rankOf));
+  return text => splitAtUser(text, user).flatMap(cut).map(piece => ({ text: piece, number: numbers.get(piece) ?? -1 }));
 }
 
 /** @param {string} text @param {RegExp | null} user */

@@ -9,9 +9,8 @@
 // - `pieces` gives readable labels: "▁" is a space, "<0xE2>" a byte that is no character by itself.
 // - `decode` omits special tokens and those that name a language.
 
-import {
-  decodeBytes, escapePattern, readAddedTokens, readBytes, readDecoder, readNormalizer, readSplitter, replaceSurrogates, UTF8_ENCODER, WHITE_SPACE, writeBytes,
-} from "./normalizers.js";
+import { decodeBytes, escapePattern, readBytes, replaceSurrogates, UTF8_ENCODER, WHITE_SPACE, writeBytes } from "./normalizers.js";
+import { readAddedTokens, readDecoder, readNormalizer, readSplitter } from "./normalizers.js";
 import { cutLongest, findBestCut, listPrefixes, mergeSymbols, UNKNOWN_PENALTY } from "./pieces.js";
 import { readSpmSide } from "./sentencepiece.js";
 
@@ -79,15 +78,18 @@ function readLibrarySide(side) {
   const ids = new Map(names.map((name, id) => [name, id]).filter(([, id]) => !unlisted.has(id)));
   const cut = rememberWords(WORD_MODELS[model.type](model, names, ids));
   const splitRaw = readAddedTokens(side.added), splitNormalized = readAddedTokens(side.addedNormalized);
-  const encodePart = (/** @type {string} */ text) =>
-    splitRaw(text).flatMap((raw, first) => (typeof raw === "number" ? raw : splitNormalized(normalize(raw)).flatMap((part, second) =>
-      (typeof part === "number" ? part : split(part, first + second === 0).flatMap(cut)))));
   const splitNew = readNewTokens(side.newTokens, ids.get(writeBytes(" ")));
+  const encodeNormalized = (/** @type {string} */ text, /** @type {boolean} */ isFirst) =>
+    encodeParts(splitNormalized(text), (part, place) => split(part, isFirst && !place).flatMap(cut));
+  const encodeRaw = (/** @type {string} */ text) => encodeParts(splitRaw(text), (part, place) => encodeNormalized(normalize(part), !place));
   return {
-    encodePhrase: (/** @type {string} */ text) => splitNew(clean(text)).flatMap(part => (typeof part === "number" ? part : encodePart(part))),
+    encodePhrase: (/** @type {string} */ text) => encodeParts(splitNew(clean(text)), encodeRaw),
     decode: (/** @type {number[]} */ row) => join(row.filter(id => !silent.has(id)).map(id => names[id])),
   };
 }
+
+/** @param {(string | number)[]} parts texts and ids @param {(text: string, place: number) => number[]} encode @returns {number[]} */
+const encodeParts = (parts, encode) => parts.flatMap((part, place) => (typeof part === "number" ? [part] : encode(part, place)));
 
 /**
  * Words between spaces, or pieces of words that end with "@@" where the word goes on.
@@ -95,7 +97,8 @@ function readLibrarySide(side) {
  * @param {any} side
  */
 function readWordSide({ names, merges, endsApart, silent, whole }) {
-  const ids = new Map(names.map((name, id) => [name, id]).filter(([, id]) => !silent.includes(id))), uncut = new Set(whole), end = "</w>";
+  const ids = new Map(names.map((name, id) => [name, id]).filter(([, id]) => !silent.includes(id)));
+  const uncut = new Set(whole), end = "</w>";
   const ranks = new Map((merges ?? []).map(([left, right], rank) => [`${left} ${right}`, rank]));
   const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(`${left} ${right}`);
   const cut = (/** @type {string} */ word) => {
