@@ -275,7 +275,7 @@ async function begin() {
   live.append(first.box);
   addSwitches();
   byId("sentence").addEventListener("change", () => active.choose(Number(byId("sentence").value)));
-  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words appear here."));
+  byId("panels").before(make("p", { class: "waiting", id: "waiting", role: "status" }, "Heads, the search and the next words appear here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
   document.addEventListener("keydown", event => {
