@@ -123,7 +123,8 @@ def inspect_step(
     )
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
-    targets = None if target is None else argument_lines([target], counts)
+    # Each sheet reads it again
+    targets = None if target is None else [*argument_lines([target], counts)]
     key_of_quiz, answers, records = "", worksheet.answers, []
     for sheet in range(worksheet.handout):
         chosen_options = replace(options, sheet=sheet) if worksheet.quiz else options
