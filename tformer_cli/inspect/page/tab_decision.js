@@ -64,10 +64,8 @@ function lookedAt(found, part, n) {
   if (n || !part.attends?.length) return [];
   const [[piece, weight]] = part.attends, head = sentence === data.sentences[0] && headNamed(part.id);
   const pieces = head ? columnsOf(head) : [], row = head ? [...weightsOf(head).slice(part.row * pieces.length, (part.row + 1) * pieces.length)] : [];
-  const at = row.indexOf(Math.max(...row)), start = pieces.findLastIndex((one, place) => place <= at && one.startsWith("▁"));
-  // An apostrophe alone says nothing: qu'
-  const name = /^['’]$/.test(piece) && pieces[at] === piece && start >= 0 ? pieces.slice(start, at + 1).join("") : piece;
-  return [make("b", {}, bidi(wordOf(name))), ` (${Math.round(100 * weight)}%)`];
+  const at = row.indexOf(Math.max(...row));
+  return [make("b", {}, bidi(pieces[at] === piece ? tokenName(pieces, at) : wordOf(piece))), ` (${Math.round(100 * weight)}%)`];
 }
 
 /** A piece without its mark of a space. */
