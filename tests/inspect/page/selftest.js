@@ -16,6 +16,8 @@ function drawn(name = "one") {
 
 async function selfTest() {
   found.first = { head: state.head, tabs: [...byId("tabs").children].map(tab => tab.textContent) };
+  const { decision: { a, b }, sentences: [{ d }] } = viewOf(sentence, "decision");
+  found.first.decision = [d, [a.piece, b.piece]];
   found.weights = Object.fromEntries(sentence.heads.map(head => [head.id, Array.from(weightsOf(head))]));
   found.chips = ["source", "target"].map(id => [...byId(id).children].map(chip => chip.textContent));
 
@@ -74,7 +76,7 @@ async function selfTest() {
   found.texts = [byId("source-text").textContent, byId("target-text").textContent];
   found.guide = { says: guide(), isFolded: !byId("about").open, about: byId("about-facts").textContent };
   update({ row: "1" }); // in row 0 the decision falls, which the guide is about already
-  found.guide.ofRow = { says: guide(), word: wordsOf("target").texts[wordsOf("target").ofToken[1]] };
+  found.guide.ofRow = { says: guide(), word: rowsOf(chosenHead())[1].replaceAll("▁", "") }; // one of its word's tokens
   update({ row: "" });
 
   // Measures explain themselves to who points at them and to the keyboard.
@@ -123,6 +125,7 @@ async function selfTest() {
   found.paperTitles = [...byId("panels").querySelectorAll(".tab-title")].map(title => title.textContent);
   const printed = () => [...document.querySelectorAll(".printed")];
   found.printed = printed().map(copy => ({ source: copy.querySelector("#source-text").textContent,
+    only: copy.lastElementChild.tagName === "P" ? copy.lastElementChild.textContent : "",
     panels: [...copy.querySelector("#panels").children].filter(panel => !panel.hidden).map(panel => panel.id),
     thumbs: [...copy.querySelectorAll(".thumb canvas")].filter(canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)).length }));
   found.isCopied = document.body.classList.contains("copied");

@@ -40,9 +40,9 @@ from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import TokenizerSide
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
-SELFTEST, ALONE = (
+SELFTEST, ALONE, PROJECTOR = (
     Path(__file__).with_name(name).read_text(encoding="utf-8")
-    for name in ("selftest.js", "alone.js")
+    for name in ("selftest.js", "alone.js", "projector.js")
 )
 
 
@@ -146,10 +146,7 @@ def check_words(page, record, causes):
     assert page["texts"] == [CONTROL.sub("\ufffd", text) for text in (record.source, record.target)]
     says, does = page["guide"]["says"]
     part = next(head for head in causes if head.id == "cross.0.0")
-    assert says.startswith("Give head cross.0.0 what it computed for the other sentence, ")
-    rank = causes.index(part) + 1
-    effect = f"Its effect is number {rank} of {len(causes)}."
-    assert says.endswith("No head has a larger effect." if rank == 1 else effect)
+    check_cause(says, page["first"]["decision"], causes, part)
     assert does.startswith("On the map, find this at row ")
     of_row = page["guide"]["ofRow"]
     assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
@@ -163,6 +160,33 @@ def check_words(page, record, causes):
         "description": f"{measure.meaning}.",
         "after": "none",
     }
+
+
+def check_cause(says, decision, heads, part, effect="patch"):
+    """Compares the sentence about a head with the record's numbers, and what it must not claim."""
+    d, (a, b) = decision
+    changes = {head.id: d + head.effects[effect] for head in heads}
+    turning = [name for name, changed in changes.items() if (changed > 0) != (d > 0)]
+    before, after = (spelled(a if value > 0 else b) for value in (d, changes[part.id]))
+    sizes = [abs(head.effects[effect]) for head in heads]
+    rank = 1 + sum(size > abs(part.effects[effect]) for size in sizes)
+    changed = "give it what it computed for the other sentence, and the model"
+    if part.id in turning:
+        assert says.startswith(f"Head {part.id} decides: {changed} writes {after}. ")
+    elif turning or rank > 1:
+        assert says.startswith(f"Head {part.id} does not decide: {changed} still writes {before}. ")
+    else:
+        opening = f"None of the {len(heads)} heads decides alone. The strongest is {part.id}: "
+        assert says.startswith(f"{opening}{changed} still writes {before}. ")
+    others = len(turning) - 1
+    assert (" as well." in says) == (part.id in turning and others > 0)
+    if " as well." in says:
+        assert f" {others} other head{'s decide' if others > 1 else ' decides'} as well." in says
+    assert says.endswith(f"Its effect is number {rank} of {len(heads)}.") == (rank > 1)
+
+
+def spelled(piece):
+    return CONTROL.sub("\ufffd", piece.replace("▁", "") or piece)
 
 
 def check_products(page):
@@ -189,7 +213,12 @@ def check_paper(page, tabs):
     assert [copy["source"] for copy in page["printed"]] == SHOWN
     first, second = page["printed"]
     assert set(first["panels"]) == set(page["onPaper"])
-    assert set(second["panels"]) == set(page["onPaper"]) - {"panel-positions", "panel-decision"}
+    assert set(second["panels"]) == set(page["onPaper"]) - {
+        f"panel-{name}" for name in ("positions", "decision", "steps")
+    }
+    assert first["only"] == ""
+    names = "Decision, Step by step, Positions"
+    assert second["only"] == f"Only with the first sentence: {names}."
     assert min(copy["thumbs"] for copy in page["printed"]) > 0
     assert (page["isCopied"], page["leftOver"]) == (True, 0)
 
@@ -298,7 +327,8 @@ def test_the_sample_page_opens_every_tab(visit):
     assert visited.selftest["errors"] == []
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
-    assert visited.text_of("guide-says").startswith("Give head ")
+    says = visited.text_of("guide-says")
+    assert re.match(r"Head \S+ (decides|does not decide): give it what it computed", says)
 
 
 @pytest.fixture
@@ -327,6 +357,9 @@ def tabs(tmp_path, browser):
 
 def test_axe_finds_nothing_against_its_rules_in_a_report(tabs):
     for page, name in tabs:
+        assert violations(page, without=CONTRAST) == [], name
+        page.set_viewport_size({"width": 400, "height": 800})  # where wide tables scroll
+        page.reload()
         assert violations(page, without=CONTRAST) == [], name
 
 
@@ -468,13 +501,8 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     assert (page["head"], page["tab"]) == (strongest.id, "heads")
     assert page["row"] == str(strongest.row)
     # The other sentence's d is changed by values of the first
-    back = strongest.effects["back"]
-    before, after = (record.names[d <= 0] for d in (record.d[1], record.d[1] + back))
-    outcome = f"still writes {before}" if before == after else f"writes {after} instead of {before}"
-    changed = f"Give head {strongest.id} what it computed for the other sentence, and the model "
-    assert page["other"].startswith(f"{changed}{outcome}. ")
-    is_largest = all(abs(part.effects["back"]) <= abs(back) for part in record.heads)
-    assert ("No head has a larger effect." in page["other"]) == is_largest
+    check_cause(page["other"], (record.d[1], record.names), record.heads, strongest, "back")
+    assert "looks at" not in page["other"]  # these numbers belong to the first sentence
     # The same number is another row there, of which the guide says what it is, and no cause
     assert page["otherRow"].startswith("When the model ")
     assert page["sentence"] == "0"
@@ -548,6 +576,51 @@ def test_the_page_of_a_classifier_has_no_words_of_a_translation(classifier, visi
     assert "query: token." in page["says"]
     assert "source token" not in page["says"]
     assert "cross" not in page["hint"]
+
+
+def test_a_projector_shows_the_map_and_one_sentence_in_large_letters(visit):
+    seen = visit(sample_page(), script=PROJECTOR, size=(1280, 720))
+    assert seen.console == []
+    page = seen.selftest
+    before, large, after = (page[name] for name in ("before", "large", "after"))
+    assert page["listed"]
+    assert (before["pressed"], large["pressed"]) == ("false", "true")
+    assert "projector=1" in large["hash"]
+    assert large["says"].startswith("Head dec.2.1 decides: give it what it ")
+    # The tab of another view is left for the map, with the row that the sentence is about
+    assert "row=" in large["hash"]
+    assert "tab=" not in large["hash"]
+    assert large["figures"] == ["one"]
+    assert large["panels"] == ["title", "guide", "panel-heads", "figures"]
+    assert large["letters"] == page["lines"] == [20]
+    assert large["least"] >= 20
+    assert large["below"] <= 0
+    assert max(page["paper"]["letters"]) <= 13
+    assert not page["paper"]["isLarge"]
+    assert max(before["letters"]) <= 13
+    assert after["panels"] == before["panels"]
+    assert after["letters"] == before["letters"]
+    opened = visit(sample_page(), "#projector=1", size=(1280, 720))
+    assert 'id="projector" aria-pressed="true"' in opened.dom
+
+
+ROWS = """
+const rows = head => rowsOf(head).map((piece, row) => [linkOfRow(head, row), row]);
+const found = sentence.heads.filter(head => head.kind !== "enc").flatMap(head =>
+  rows(head).filter(([link]) => link).map(([link, row]) => {
+    const k = columnsOf(head).length, own = [...weightsOf(head).slice(row * k, (row + 1) * k)];
+    const sum = own.reduce((all, one) => all + one, 0);
+    return [link.rows.length, link.weight - Math.max(...own), sum - link.weight];
+  }));
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_a_row_of_a_map_is_described_by_its_own_weights(visit):
+    found = visit(sample_page(), script=ROWS).selftest
+    assert len(found) > 100
+    # A word's weight is that of its tokens together: at least the largest, and at most all
+    assert all(n == 1 and more > -1e-6 and rest > -1e-3 for n, more, rest in found)
 
 
 ABLATION = """

@@ -5,12 +5,12 @@ import { ask, keepKey, OFFERS, servedModels } from "./client.js";
 import { letDecide } from "./decision.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
-import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, openSentence, showHead, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
+import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
 
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
 const EVENTS = { search: "tree", next: "next", logits: "lens", flow: "flow", ablation: "off", image: "image" }; // events that tabs show
-const ALL = ["compare", ...OFFERS.filter(name => name === "report"), "projector"];
+const ALL = ["compare", ...OFFERS.filter(name => name === "report")];
 
 let sides = [], active = null, one = null; // one: the inspected sentence
 let coming = null; // the next sentence, until the data of the open tab arrives
@@ -212,12 +212,6 @@ function saveReport(html) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-function projector() {
-  const isLarge = document.documentElement.classList.toggle("projector");
-  byId("projector").setAttribute("aria-pressed", String(isLarge));
-  if (one) showHead(); // the width of figures depends on the page
-}
-
 /** Settings of the search, collapsed at first. */
 function searchSettings() {
   const number = (verbs, name, label, min, max, step) => {
@@ -245,13 +239,13 @@ function keyField() {
   return make("p", { class: "pick" }, make("label", { for: "key" }, "API key"), input, " Enter");
 }
 
-const ACTIONS = { compare, report, projector };
-const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save this view as a page that works offline"], projector: ["Projector", "Large letters (p)"] };
+const ACTIONS = { compare, report };
+const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save this view as a page that works offline"] };
 let served = [];
 
 async function begin() {
   Object.assign(DEFAULTS, { t: "", m: "" });
-  KEYS.push([["p"], "projector: large letters"], [["x"], "switch the head off or on"]);
+  KEYS.push([["x"], "switch the head off or on"]);
   const tools = document.querySelector(".tools");
   tools.prepend(...ALL.map(id => {
     const button = make("button", { type: "button", id, title: NAMES[id][1], ...(id === "report" ? {} : { "aria-pressed": "false" }) }, NAMES[id][0]);
@@ -281,7 +275,7 @@ async function begin() {
   live.append(first.box);
   addSwitches();
   byId("sentence").addEventListener("change", () => active.choose(Number(byId("sentence").value)));
-  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words appear here."));
+  byId("panels").before(make("p", { class: "waiting", id: "waiting", role: "status" }, "Heads, the search and the next words appear here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
   document.addEventListener("keydown", event => {
@@ -290,8 +284,7 @@ async function begin() {
     if ("[]".includes(event.key)) {
       const chooser = byId("sentence"), n = active.store.get().sentence + (event.key === "[" ? -1 : 1);
       if (!chooser.hidden && chooser.options[n]) active.choose(n);
-    } else if (event.key === "p") projector();
-    else if (event.key === "x" && one && state.tab === "heads") switchHead(state.head);
+    } else if (event.key === "x" && one && state.tab === "heads") switchHead(state.head);
     else return;
     event.preventDefault();
   });

@@ -3,6 +3,7 @@
 /** @type {{one: Figure, all: Figure}} */
 const figures = { one: null, all: null }; // the figures on the page
 const LINES_PER_ROW = { layer: 8, kind: 4 }; // of many heads together; with more, lines hide each other
+const PROJECTED_EDGE = 18; // pixels below a projected figure
 const SURELY_DRAWN = .8; // such weights always have a line, unless the slider hides them
 /** @type {Set<string>} */
 const leftOut = new Set(); // heads that the legend has switched off
@@ -85,7 +86,7 @@ function readingOf(head) {
 function put(name, figureOf, caption) {
   const box = byId(name), [scroll] = elements(".scroll", box), head = chosenHead();
   box.querySelector("figcaption").replaceChildren(...caption);
-  const figure = figureOf(head, { rows: rowsOf(head), columns: columnsOf(head), room: Math.max(260, scroll.clientWidth || 420) });
+  const figure = figureOf(head, { rows: rowsOf(head), columns: columnsOf(head), room: Math.max(260, scroll.clientWidth || 420), ...isProjected() ? { type: 20, height: innerHeight - box.getBoundingClientRect().top - scrollY - PROJECTED_EDGE } : {} });
   figure.svg.addEventListener("pointermove", event => {
     const at = figure.cellAt(event);
     hover(at);

@@ -16,10 +16,11 @@ function heatMap(spec) {
   const guess = Math.min(13, Math.max(7, 480 / Math.max(q, k)));
   // The last column's slanted label reaches beyond the map by about .6 of its length.
   const side = widest(rows, guess) + .62 * widest(columns, guess) + 26;
-  const cell = Math.max(7, Math.min(38, (spec.room - side) / k, Math.max(600, 11 * q) / q));
+  const fitting = Math.max(7, Math.min(38, (spec.room - side) / k, Math.max(600, 11 * q) / q));
+  const cell = spec.type ? projectedCell(spec, columns) : fitting;
   const slope = cell > 14 ? 52 : 90, turn = slope * Math.PI / 180;
   // Slanted lines of text are nearer to each other than columns are.
-  const size = Math.min(13, Math.max(6.5, cell * .82)), small = Math.min(size, Math.max(6.5, cell * .9 * Math.sin(turn)));
+  const size = spec.type ?? Math.min(13, Math.max(6.5, cell * .82)), small = spec.type ?? Math.min(size, Math.max(6.5, cell * .9 * Math.sin(turn)));
   const left = Math.ceil(widest(rows, size) + 12), reach = widest(columns, small) + 4;
   const top = Math.ceil(reach * Math.sin(turn) + 12);
   const width = Math.ceil(left + k * cell + reach * Math.cos(turn) + 8), height = Math.ceil(top + q * cell + 4);
@@ -27,15 +28,15 @@ function heatMap(spec) {
 
   const svg = newFigure(width, height, spec.title);
   const squares = new Map(); // from a color to the path of its cells, as thousands of elements would be slow
-  const numbers = draw("g", { "font-size": Math.min(11, cell * .36), "text-anchor": "middle" });
-  const edge = cell.toFixed(2);
+  const numbers = draw("g", { "font-size": spec.type ?? Math.min(11, cell * .36), "text-anchor": "middle" });
+  const edge = cell.toFixed(2), leastOfNumbers = spec.type ? 2 * spec.type : 25;
   for (let i = 0; i < q; i++) {
     for (let j = 0; j < k; j++) {
       const shade = spec.shade(i, j);
       if (!shade) continue;
       const fill = hex(shade.color), square = `M${(left + j * cell).toFixed(2)} ${(top + i * cell).toFixed(2)}h${edge}v${edge}h-${edge}z`;
       squares.set(fill, (squares.get(fill) ?? "") + square);
-      if (shade.text && cell >= 25) {
+      if (shade.text && cell >= leastOfNumbers) {
         numbers.append(draw("text", { x: left + (j + .5) * cell, y: top + (i + .5) * cell, "dominant-baseline": "central", fill: inkOn(shade.color) }, shade.text));
       }
     }
@@ -77,6 +78,17 @@ function heatMap(spec) {
       }
     },
   };
+}
+
+/**
+ * The width of a cell where letters have a given size: as large as there is room, but a row has its line of text.
+ *
+ * @param {FigureSpec} spec
+ * @param {string[]} columns
+ */
+function projectedCell({ rows, room, type, height }, columns) {
+  const above = .79 * widest(columns, type) + 20, beside = widest(rows.map(text => shortened(text)), type) + .62 * widest(columns, type) + 26;
+  return Math.max(1.2 * type, Math.min(72, (room - beside) / columns.length, (height - above) / rows.length));
 }
 
 /** Thin lines between cells, in the color of the ground. */

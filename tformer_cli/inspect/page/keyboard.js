@@ -10,6 +10,7 @@ const KEYS = [
   [["o"], "next to it: its layer or all layers"],
   [["b"], "gamma: show small weights"],
   [["/"], "filter heads"],
+  [["p"], "projector: large letters"],
   [["t"], "colors: system, light, dark"],
   [["Esc"], "release a row, a key or the filter"],
   [["?"], "these keys"],
@@ -49,6 +50,7 @@ function press(key) {
   } else if (key === "m") update({ view: state.view === "map" ? "lines" : "map" });
   else if (key === "o") update({ scope: CHOICES.scope[(CHOICES.scope.indexOf(state.scope) + 1) % CHOICES.scope.length] });
   else if (key === "b") update({ boost: state.boost ? "" : "1" });
+  else if (key === "p") toggleProjector();
   else if (key === "t") nextTheme();
   else if (key === "?") toggleKeys();
   else if (key === "/") {
@@ -87,6 +89,14 @@ function nextTheme() {
   update({ theme: CHOICES.theme[(CHOICES.theme.indexOf(state.theme) + 1) % 3] });
 }
 
+/** Starts or ends what a projector shows: the map, with the row that the sentence above it is about. */
+function toggleProjector() {
+  const part = sentence && viewOf(sentence, "decision")?.heads.find(one => one.id === state.head);
+  const row = part && data.sentences.indexOf(sentence) === 0 ? String(part.row ?? "") : "";
+  const shown = document.querySelector("#live") ? {} : { tab: "heads", row: state.row || row };
+  update(state.projector ? { projector: "" } : { projector: "1", ...shown });
+}
+
 /** Makes keys and buttons work. */
 function listenToKeys() {
   document.addEventListener("keydown", event => {
@@ -102,6 +112,7 @@ function listenToKeys() {
   byId("filter").addEventListener("input", () => update({ q: byId("filter").value }));
   byId("help").addEventListener("click", toggleKeys);
   byId("theme").addEventListener("click", nextTheme);
+  byId("projector").addEventListener("click", toggleProjector);
 }
 
 /**

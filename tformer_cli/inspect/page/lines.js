@@ -15,7 +15,8 @@ const MOST_LINES = 4000; // if there are more, the strongest are drawn
  */
 function lineFigure(spec) {
   const q = spec.rows.length, k = spec.columns.length, most = Math.max(q, k);
-  const pitch = Math.max(12, Math.min(27, 600 / most)), size = Math.min(13, Math.max(7, pitch * .72));
+  const pitch = spec.type ? Math.max(1.2 * spec.type, Math.min(48, (spec.height - 24) / most)) : Math.max(12, Math.min(27, 600 / most));
+  const size = spec.type ?? Math.min(13, Math.max(7, pitch * .72)), headings = spec.type ?? 10.5;
   const left = Math.ceil(Math.min(Math.max(44, widest(spec.rows.map(text => shortened(text)), size) + 10), spec.room * .4));
   const right = Math.ceil(Math.min(widest(spec.columns.map(text => shortened(text)), size) + 10, spec.room * .4));
   const width = Math.max(left + right + 90, Math.min(spec.room, left + right + 420)), height = Math.ceil(most * pitch + 24);
@@ -23,8 +24,8 @@ function lineFigure(spec) {
   const yOf = n => 22 + (n + .5) * pitch;
 
   const svg = newFigure(width, height, spec.title);
-  svg.append(draw("text", { x: x1 - 6, y: 8, "font-size": 10.5, "text-anchor": "end", "dominant-baseline": "central", fill: faint }, "query"),
-    draw("text", { x: x2 + 6, y: 8, "font-size": 10.5, "dominant-baseline": "central", fill: faint }, "key"));
+  svg.append(draw("text", { x: x1 - 6, y: 8, "font-size": headings, "text-anchor": "end", "dominant-baseline": "central", fill: faint }, "query"),
+    draw("text", { x: x2 + 6, y: 8, "font-size": headings, "dominant-baseline": "central", fill: faint }, "key"));
   const lines = spec.links.filter(link => link.weight >= (spec.least ?? FAINTEST)).sort((a, b) => a.weight - b.weight).slice(-MOST_LINES).map(link => {
     const shift = Math.max(-.35, Math.min(.35, link.shift / pitch)) * pitch, y1 = yOf(link.row) + shift, y2 = yOf(link.column) + shift, bend = (x2 - x1) * .42;
     const path = draw("path", { d: `M${x1} ${y1.toFixed(1)}C${(x1 + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2} ${y2.toFixed(1)}`,

@@ -6,7 +6,8 @@ function update(changes) {
   Object.assign(state, changes);
   if (changed.includes("s")) openSentence();
   else {
-    if (changed.includes("theme") || changed.includes("boost")) repaint();
+    if (["theme", "boost", "projector"].some(name => changed.includes(name))) repaint();
+    if (!sentence) return; // a live page before its first answer
     if (changed.some(name => ["head", "view", "scope", "least"].includes(name))) showHead();
     if (changed.includes("q")) applyFilter();
     if (changed.includes("tab")) showTab();
@@ -24,6 +25,7 @@ function openSentence() {
   if (!data.sentences[number]) state.s = "0";
   sentence = data.sentences[Number(state.s)];
   byId("sentence").value = state.s;
+  byId("projector").hidden = !sentence.heads.length; // there is no map
   if (sentence.heads.length && !headNamed(state.head)) state.head = (causingHead(sentence) ?? sentence.heads[sentence.first]).id;
   hovered = null;
   showFacts();
@@ -44,10 +46,10 @@ function showHead() {
   }
   markOverview();
   showMeasures();
-  // Figures take their width from the page; a tab that is hidden has none.
+  showGuide();
+  // Figures take their width from the page, and on a projector the height below the guide; a tab that is hidden has none.
   if (state.tab === "heads" || isPrinting) showFigures();
   if (state.tab !== "heads" || isPrinting) showTabs();
-  showGuide();
   markAll();
 }
 
@@ -63,13 +65,16 @@ function repaint() {
   byId("theme").setAttribute("aria-label", `Colors: ${name}`);
   byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[state.theme];
   byId("boost").checked = Boolean(state.boost);
+  byId("projector").setAttribute("aria-pressed", String(Boolean(state.projector)));
+  document.documentElement.classList.toggle("projector", Boolean(state.projector) && !isPrinting);
+  document.documentElement.classList.toggle("map-only", isProjected());
   if (!sentence) return;
   sentence.heads.forEach(paintThumbnail);
   showTabs();
   showHead();
 }
 
-/** Lays out a copy of the page per sentence for printing, as the screen shows one. Views of the model are in the first. */
+/** Lays out a copy of the page per sentence for printing, as the screen shows one. Views of the model, and a report's long computation, are in the first. */
 function layOutSentences() {
   for (const copy of elements(".printed")) copy.remove();
   document.body.classList.toggle("copied", isPrinting && data.sentences.length > 1);
@@ -82,7 +87,12 @@ function layOutSentences() {
     const copy = make("div", { class: "printed" }, ...parts.map(part => part.cloneNode(true)));
     const drawn = parts.flatMap(part => [...part.querySelectorAll("canvas")]);
     copy.querySelectorAll("canvas").forEach((canvas, at) => canvas.width && canvas.height && canvas.getContext("2d").drawImage(drawn[at], 0, 0));
-    if (n > 0) for (const { id } of tabs) if (data.views?.[id]) copy.querySelector(`#panel-${id}`)?.remove();
+    const once = tabs.filter(({ id }) => data.views?.[id] || (id === "steps" && sentence.heads.length)).flatMap(({ id }) => copy.querySelector(`#panel-${id}`) ?? []);
+    if (n > 0 && once.length) {
+      const names = once.map(panel => panel.querySelector(".tab-title")?.textContent).filter(Boolean).join(", ");
+      for (const panel of once) panel.remove();
+      copy.append(make("p", { class: "says" }, `Only with the first sentence: ${names}.`));
+    }
     byId("footer").before(copy);
   }
   state.s = chosen;

@@ -26,23 +26,41 @@ function bare(word) {
 }
 
 /**
+ * The name of a token in a sentence: an apostrophe alone says nothing, so it has what comes before it in its word, as in qu'.
+ *
+ * @param {string[]} pieces
+ * @param {number} at
+ */
+function tokenName(pieces, at) {
+  const start = pieces.slice(0, at + 1).map(piece => piece.startsWith("▁")).lastIndexOf(true);
+  return wordOf(/^['’]$/.test(pieces[at]) && start >= 0 ? pieces.slice(start, at + 1).join("") : pieces[at]);
+}
+
+/**
  * The word that each word of a head's rows looks at most, and how much: [{word, key, weight}]; a key of null is a special token.
  *
  * @param {Head} head
+ * @param {number | null} only a row that the others of its word are left out for
  */
-function wordLinks(head) {
+function wordLinks(head, only = null) {
   const queries = wordsOf(head.kind === "enc" ? "source" : "target"), keys = wordsOf(head.kind === "dec" ? "target" : "source");
   // The decoder reads the begin of sentence first: its key j is token j - 1.
   const ofColumn = head.kind === "dec" ? [SPECIAL, ...keys.ofToken.slice(0, -1)] : [...keys.ofToken];
   if (head.kind !== "dec" && ofColumn.length > 1 && ofColumn[0] === SPECIAL) ofColumn[0] = FIRST;
   const values = weightsOf(head), k = ofColumn.length;
+  // A row shows single tokens, of which the strongest is named
+  const nameOfKey = key => {
+    const columns = [...ofColumn.keys()].filter(j => ofColumn[j] === key).sort((a, b) => values[only * k + b] - values[only * k + a]);
+    return only === null || columns.length < 2 ? keys.texts[key] : tokenName(columnsOf(head), columns[0]);
+  };
   return queries.texts.map((_, word) => {
-    const rows = queries.ofToken.flatMap((of, i) => of === word ? [i] : []), sums = new Map();
+    const all = queries.ofToken.flatMap((of, i) => of === word ? [i] : []), sums = new Map();
+    const rows = only === null ? all : all.filter(i => i === only), isPart = rows.length < all.length;
     for (const i of rows) {
       for (let j = 0; j < k; j++) sums.set(ofColumn[j], (sums.get(ofColumn[j]) ?? 0) + numberOf(values[i * k + j]) / rows.length);
     }
     const [key, weight] = [...sums].reduce((best, one) => one[1] > best[1] ? one : best, [SPECIAL, -1]);
-    return { word, key, weight, rows, name: queries.texts[word], keyName: isWord(key) ? keys.texts[key] : "" };
+    return { word, key, weight, rows, name: isPart ? tokenName(rowsOf(head), only) : queries.texts[word], keyName: isWord(key) ? nameOfKey(key) : "" };
   }).filter(link => link.rows.length);
 }
 
@@ -80,7 +98,7 @@ function tellingLink(head) {
  * @param {number | null} row
  */
 function linkOfRow(head, row) {
-  return row === null ? undefined : wordLinks(head).find(link => link.rows.includes(row));
+  return row === null ? undefined : wordLinks(head, row)[0];
 }
 
 /** Writes two lines: the effect of the head, on the decision if there is one, and how to read its map. */
@@ -108,5 +126,5 @@ function showGuide() {
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("On the map, find this at row ", word(link.name), ", column ",
     isWord(link.key) ? word(link.keyName) : make("b", {}, column),
-    `. The stronger the color, the larger the number. Point at any ${readsImages() ? "patch" : "word"} to see where the head looks; click to keep it.`);
+    ". The stronger the color, the larger the number. ", make("span", { class: "pointing" }, `Point at any ${readsImages() ? "patch" : "word"} to see where the head looks; click to keep it.`));
 }

@@ -3,9 +3,9 @@
 // Where there is one map a layer, a layer has nothing beside it but other layers.
 const SCOPE = data.weighting.isOfLayers ? "kind" : "layer";
 /** @type {Record<string, string>} */
-const DEFAULTS = { s: "0", head: "", tab: data.tab ?? "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", q: "" };
+const DEFAULTS = { s: "0", head: "", tab: data.tab ?? "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", projector: "", q: "" };
 /** @type {Record<string, string[]>} */
-const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
+const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"], projector: ["", "1"] };
 /** @type {Record<string, string>} */
 const state = { ...DEFAULTS };
 
@@ -23,6 +23,11 @@ function readAddress() {
 function writeAddress() {
   const changed = Object.entries(state).filter(([name, value]) => value !== DEFAULTS[name]);
   history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
+}
+
+/** True if the screen shows only the map and a sentence, in large letters; a live page keeps its fields. */
+function isProjected() {
+  return Boolean(state.projector) && !isPrinting && !document.querySelector("#live");
 }
 
 /** The row that was clicked and stays marked, or null. */

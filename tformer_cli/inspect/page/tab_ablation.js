@@ -16,7 +16,7 @@ addTab({
       + `the loss changes when only that head is switched off: orange, the head helps here; blue, it does harm. The strongest color is ${decimal(largest, 3)} nats. One sentence is weak evidence: `,
       make("code", {}, "tformer inspect-ablate"), " measures a whole text and gives p-values.")));
     const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)
-      .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), effectGrid(heads, effects, largest)));
+      .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), make("div", { class: "scroll" }, effectGrid(heads, effects, largest))));
     const order = one.heads.filter(head => effects[head.id] >= LEAST_SHOWN).sort((a, b) => effects[b.id] - effects[a.id]);
     panel.append(card("", make("div", { class: "row" }, ...grids)), card("The heads that matter most here",
       order.length ? effectTable(order.slice(0, MOST_RANKED), effects, largest) : make("p", { class: "says" }, "No single head matters here: switching one off raises the loss by less than 0.001 nats.")));
@@ -24,8 +24,8 @@ addTab({
 });
 
 function effectGrid(heads, effects, largest) {
-  const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b), layers = [...new Set(heads.map(head => head.layer))];
-  const grid = make("div", { class: "ablation", style: `grid-template-columns: 24px repeat(${numbers.length}, minmax(54px, 1fr))` },
+  const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b), layers = [...new Set(heads.map(head => head.layer))], isMany = numbers.length > 8;
+  const grid = make("div", { class: isMany ? "ablation many" : "ablation", style: `grid-template-columns: 24px repeat(${numbers.length}, minmax(${isMany ? 39 : 48}px, 1fr))` },
     make("span"), ...numbers.map(number => make("span", { class: "axis" }, String(number))));
   for (const layer of layers) {
     grid.append(make("span", { class: "axis" }, `L${layer}`));
@@ -40,7 +40,7 @@ function effectGrid(heads, effects, largest) {
 /** The heads with the largest effects, with their roles. */
 function effectTable(heads, effects, largest) {
   const lines = heads.map(head => make("tr", {}, make("th", { scope: "row", class: "text" }, head.id), make("td", {}, signed(effects[head.id])),
-    make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * Math.abs(effects[head.id]) / largest).toFixed(1)}px;background:var(${effects[head.id] < 0 ? "--enc" : "--dec"})` })),
+    make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(64 * Math.abs(effects[head.id]) / largest).toFixed(1)}px;background:var(${effects[head.id] < 0 ? "--enc" : "--dec"})` })),
     make("td", { class: "text" }, SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}` : "")));
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, "Heads by the loss without them"),
     make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, "head"), make("th", { scope: "col" }, termNamed("loss")), make("th", { class: "text", "aria-hidden": "true" }), make("th", { scope: "col", class: "text" }, "role"))),

@@ -1,9 +1,9 @@
 // A decision: where the texts that a model writes for two sentences part, and what in the model causes it.
 
 const MOST_CAUSES = 12; // heads that are not folded away
-/** How a head was changed, by the effect that its cause is measured by: the words before and after its name. */
-const CHANGED = { patch: ["Give head ", " what it computed for the other sentence"], zero: ["Switch head ", " off"],
-  mean: ["Give head ", " its average output"], resample: ["Give head ", " its output at random positions"] };
+/** How a head is changed, by the effect that its cause is measured by: the words of a request. */
+const CHANGED = { patch: "give it what it computed for the other sentence", zero: "switch it off",
+  mean: "give it its average output", resample: "give it its output at random positions" };
 let direction = "patch"; // which of the two sentences receives values of the other
 
 addTab({
@@ -41,21 +41,36 @@ function decidedSentence({ sentences, decision: { a, b } }, n) {
     make("p", { class: "fine" }, `d = ${signed(d, 2)}: `, bidi((d > 0 ? a : b).piece)));
 }
 
-/** Says in a sentence what a head does to the decision of sentence n; the second one receives values of the first. */
+/** Says what a head does to the decision of sentence n; the second one receives values of the first. */
 function causeOf(found, part, n) {
-  const name = n && part.effects.back !== undefined ? "back" : found.cause, effect = part.effects[name], d = found.sentences[name === "back" ? 1 : 0].d;
-  const { a, b } = found.decision, [before, after] = [d, d + effect].map(value => bidi((value > 0 ? a : b).piece));
+  const name = n && part.effects.back !== undefined ? "back" : found.cause, effect = part.effects[name], { d } = found.sentences[name === "back" ? 1 : 0];
+  const { a, b } = found.decision, [before, after] = [d, d + effect].map(value => make("b", {}, bidi(wordOf((value > 0 ? a : b).piece))));
   const changed = CHANGED[name === "back" ? "patch" : name], head = make("b", {}, part.id);
   // The estimate is a change, as other effects are; it stands for switching off, as it is the cause only where nothing was patched
   if (name === "estimate") return ["To first order, switching head ", head, ` off changes d from ${signed(d, 2)} by ${signed(effect, 2)}. `];
   if (!changed) return ["Head ", head, ` itself adds ${signed(effect, 2)} to d = ${signed(d, 2)}. `];
-  const verb = isEncoder() ? "decides for" : "writes", isTurned = d + effect > 0 !== d > 0;
-  const outcome = isTurned ? [`, and the model ${verb} `, make("b", {}, after), " instead of ", make("b", {}, before), ". "] : [`, and the model still ${verb} `, make("b", {}, before), ". "];
-  const seen = part.attends?.map(([piece, weight]) => `${clean(piece.replaceAll("▁", "") || piece)} (${Math.round(100 * weight)}%)`).join(", ");
-  const rank = 1 + found.heads.filter(other => Math.abs(other.effects[name] ?? 0) > Math.abs(effect)).length;
-  return [changed[0], head, changed[1], ...outcome,
-    ...seen ? [`${part.row === found.decision.position && part.kind !== "enc" ? "Here" : `At ${clean(part.at.replaceAll("▁", "") || part.at)}`} it looks at ${seen}. `] : [],
-    rank === 1 ? "No head has a larger effect." : `Its effect is number ${rank} of ${found.heads.length}.`];
+  const turning = found.heads.filter(one => name in one.effects && d + one.effects[name] > 0 !== d > 0), isTurned = turning.includes(part);
+  const rank = 1 + found.heads.filter(other => Math.abs(other.effects[name] ?? 0) > Math.abs(effect)).length, isFirst = rank === 1 && found.heads.length > 1;
+  const opening = isTurned ? ["Head ", head, " decides: "] : turning.length || !isFirst ? ["Head ", head, " does not decide: "]
+    : [`None of the ${found.heads.length} heads decides alone. The strongest is `, head, ": "];
+  const seen = lookedAt(found, part, n), others = turning.length - 1;
+  return [...opening, changed, `, and the model ${isTurned ? "" : "still "}${isEncoder() ? "decides for" : "writes"} `, isTurned ? after : before, ". ",
+    ...seen.length ? [...part.row === found.decision.position && part.kind !== "enc" ? ["Here it"] : ["At the token ", make("b", {}, bidi(wordOf(part.at))), ", the head"], " looks at ", ...seen, ". "] : [],
+    isTurned && others ? `${others} other head${others > 1 ? "s decide" : " decides"} as well. ` : "", rank > 1 ? `Its effect is number ${rank} of ${found.heads.length}.` : ""];
+}
+
+/** The token that a head looks at most where it matters, and how much: in the first sentence, which these numbers belong to. */
+function lookedAt(found, part, n) {
+  if (n || !part.attends?.length) return [];
+  const [[piece, weight]] = part.attends, head = sentence === data.sentences[0] && headNamed(part.id);
+  const pieces = head ? columnsOf(head) : [], row = head ? [...weightsOf(head).slice(part.row * pieces.length, (part.row + 1) * pieces.length)] : [];
+  const at = row.indexOf(Math.max(...row));
+  return [make("b", {}, bidi(pieces[at] === piece ? tokenName(pieces, at) : wordOf(piece))), ` (${Math.round(100 * weight)}%)`];
+}
+
+/** A piece without its mark of a space. */
+function wordOf(piece) {
+  return clean(piece.replaceAll("▁", "") || piece);
 }
 
 /** Defines d, and tells how the strongest head changes it. */

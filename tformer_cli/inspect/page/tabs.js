@@ -57,7 +57,8 @@ function addPanel(tab) {
 function letScroll(box) {
   const isWide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
   const name = box.querySelector("svg")?.getAttribute("aria-label") ?? box.querySelector("caption")?.textContent ?? "Wide table";
-  for (const [attribute, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": name })) {
+  const step = box.closest(".step")?.querySelector("h3").textContent; // tables of several steps have the same caption
+  for (const [attribute, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": step ? `${step}: ${name}` : name })) {
     if (isWide) box.setAttribute(attribute, value);
     else box.removeAttribute(attribute);
   }

@@ -123,7 +123,14 @@ interface Figure {
   mark(at: Cell | null): void;
 }
 
-interface FigureSpec { rows: string[]; columns: string[]; room: number }
+interface FigureSpec {
+  rows: string[];
+  columns: string[];
+  room: number;
+  /** Size of all letters, in pixels, for a projector; and the height that the figure should have. */
+  type?: number;
+  height?: number;
+}
 
 interface Tab {
   id: string;

@@ -109,8 +109,9 @@ def test_a_handout_has_different_worksheets_and_one_key(model, tmp_path):
     keys = fixed.partition("# worksheet 1")[2].split("# worksheet")
     assert len(set(keys)) == len(keys) == 3
     assert fixed.count("Name: ___") == 3
-    # every sheet is of the same target
-    assert run(*arguments, "--target", "a b", "-o", tmp_path / "b.html").exit_code == 0
+    # and each reads the target
+    forced = json.loads(f"[{','.join(run(*arguments, '--target', 'Hunde').stdout.splitlines())}]")
+    assert len(forced) == 3
     refused = run("inspect-step", model, LINE, "--handout", "2")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--handout: only for worksheets; add --quiz" in refused.stderr

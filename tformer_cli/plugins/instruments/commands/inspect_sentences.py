@@ -123,6 +123,7 @@ def inspect_step(
     )
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
+    # Each sheet reads it again
     targets = None if target is None else [*argument_lines([target], counts)]
     key_of_quiz, answers, records = "", worksheet.answers, []
     for sheet in range(worksheet.handout):

@@ -1,7 +1,11 @@
 // Requests to the service that sent this page, and its answers: events, line by line.
 
+import { byId } from "./parts.js";
+
 /** What this client has besides answers: reports to save, and decisions. */
 export const OFFERS = ["report", "decision"];
+
+const LATE = 1000; // milliseconds after which an inspection says why it takes so long
 
 /**
  * Sends a request and passes on each event as it arrives; throws an error with the message of the service.
@@ -11,11 +15,23 @@ export const OFFERS = ["report", "decision"];
  * @param {{signal?: AbortSignal, onEvent(event: any): void}} how
  */
 export async function ask(path, body, { signal, onEvent }) {
-  for await (const line of lines(await post(path, body, signal))) {
-    const event = JSON.parse(line);
-    if (event.event === "error") throw new Error(event.message);
-    onEvent(event);
+  // Translations need no PyTorch, and what was asked for besides is the first that waits for it
+  const late = body.want ? setTimeout(sayStarting, LATE) : 0;
+  try {
+    for await (const line of lines(await post(path, body, signal))) {
+      const event = JSON.parse(line);
+      if (event.event === "error") throw new Error(event.message);
+      if (event.event !== "translation") clearTimeout(late);
+      onEvent(event);
+    }
+  } finally {
+    clearTimeout(late);
   }
+}
+
+/** Says, where the first heads will be, that the service's PyTorch starts. */
+function sayStarting() {
+  byId("waiting").textContent = "PyTorch is starting, which takes some seconds. Then heads, the search and the next words appear here.";
 }
 
 /** Lets a language model write, and passes on each piece of text as it arrives. */
