@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.view import Subject
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.embedding import PositionedEmbedding
+    from tformer_cli.text.tokenizer import TokenizerSide
 
 WIDEST, HEIGHT = 76, 7  # Columns and lines of a curve on a terminal
 _LEFT, _PLOT_HEIGHT, _WIDTH = 44.0, 150.0, 720.0  # Pixels of a plot
@@ -157,7 +158,6 @@ def read_sum(
     """
     import torch
 
-    from tformer_cli.inspect.capture.maps import ids_read
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.plugins.instruments.observed import exact
 
@@ -165,17 +165,9 @@ def read_sum(
     config = model.config
     if config.reads_images or tokenizer is None:
         raise UsageError.of("{text}: the model reads images; omit it")
-    if is_blank(words):
-        raise UsageError.of("{text}: is blank; give a sentence")
     is_target = config.is_decoder_only
     side = tokenizer.target if is_target else tokenizer.source
-    encoded = side.encode(words)
-    ids = ids_read(config, (), encoded)[1] if is_target else ids_read(config, encoded, ())[0]
-    if len(ids) > config.n_positions:
-        raise UsageError.of(
-            "{text}: has {} tokens, but the model has {} positions; give a shorter one",
-            *(len(ids), config.n_positions),
-        )
+    ids = _read_ids(config, side, words)
     stack, embedding = stack_input
     with torch.inference_mode():
         rows = embedding.positions.rows(0, len(ids), torch.device("cpu"))
@@ -200,6 +192,23 @@ def read_sum(
         position=exact(rows)[:, columns],
         is_normalized=embedding.norm is not None,
     )
+
+
+def _read_ids(config: ModelConfig, side: TokenizerSide, words: str) -> tuple[int, ...]:
+    """Returns the tokens that the first stack reads."""
+    from tformer_cli.inspect.capture.maps import ids_read
+
+    if is_blank(words):
+        raise UsageError.of("{text}: is blank; give a sentence")
+    encoded = side.encode(words)
+    reads_target = config.is_decoder_only
+    ids = ids_read(config, (), encoded)[1] if reads_target else ids_read(config, encoded, ())[0]
+    if len(ids) > config.n_positions:
+        raise UsageError.of(
+            "{text}: has {} tokens, but the model has {} positions; give a shorter one",
+            *(len(ids), config.n_positions),
+        )
+    return tuple(ids)
 
 
 def curve_blocks(curves: Sequence[DimensionCurve], room: Room) -> Iterator[Block]:

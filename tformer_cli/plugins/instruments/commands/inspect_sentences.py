@@ -123,8 +123,7 @@ def inspect_step(
     )
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
-    # Each sheet reads it again
-    targets = None if target is None else [*argument_lines([target], counts)]
+    targets = None if target is None else [*argument_lines([target], counts)]  # of each sheet
     key_of_quiz, answers, records = "", worksheet.answers, []
     for sheet in range(worksheet.handout):
         chosen_options = replace(options, sheet=sheet) if worksheet.quiz else options

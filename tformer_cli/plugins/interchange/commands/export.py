@@ -20,6 +20,8 @@ TOKENIZER = "tokenizer.json"
 Format = Literal["ctranslate2", "huggingface", "marian", "onnx", "int8", "tformer", "page"]
 PAGE = "tformer_cli.plugins.page.export:export_page"
 
+Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
+
 
 class Job(NamedTuple):
     """A model, and where and how it is written."""
@@ -50,7 +52,7 @@ def export(
         "computes it in a browser, without a network.",
         "--format",
     ),
-    quantization: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = option_field(
+    quantization: Quantization | None = option_field(
         None,
         "Type of the weights for ctranslate2, which can convert them when it loads.",
         shown="float32",
@@ -85,23 +87,34 @@ def export(
         option = "--force" if precision is None else "--precision"
         raise UsageError(f"{option}: only for --format page; omit it")
     if export_format == "ctranslate2":
-        from tformer_cli.plugins.interchange import export as workflow
-
-        stored = quantization or "float32"
-        path = workflow.export(model, output, quantization=stored, adapter=adapter)
-        note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)
+        note(_write_ctranslate2(model, output, adapter, quantization or "float32"), quiet=quiet)
         return
+    place = _free_place(export_format, output)
+    if quantization is not None:
+        raise UsageError("--quantization: only for --format ctranslate2; omit it")
+    job = Job(model, place, adapter, precision, takes_any_size)
+    note(f"{place}: {WRITERS[export_format](job)}", quiet=quiet)
+
+
+def _free_place(export_format: Format, output: Path | None) -> Path:
+    """Returns the place to write; before the conversion, one that is in use is an error at once."""
+    is_page = export_format == "page"
     if output is None:
-        what = "file, such as model.html" if export_format == "page" else "directory"
+        what = "file, such as model.html" if is_page else "directory"
         raise UsageError(
             f"--output: must be given with --format {export_format}; name a new {what}"
         )
-    # Before the conversion: a directory that is in use is an error at once
-    check_free(output, names="file" if export_format == "page" else "directory")
-    if quantization is not None:
-        raise UsageError("--quantization: only for --format ctranslate2; omit it")
-    job = Job(model, output, adapter, precision, takes_any_size)
-    note(f"{output}: {WRITERS[export_format](job)}", quiet=quiet)
+    check_free(output, names="file" if is_page else "directory")
+    return output
+
+
+def _write_ctranslate2(
+    model: Path, output: Path | None, adapter: Path | None, quantization: Quantization
+) -> str:
+    from tformer_cli.plugins.interchange import export as workflow
+
+    path = workflow.export(model, output, quantization=quantization, adapter=adapter)
+    return f"{path}: ctranslate2 model, weights in {quantization}"
 
 
 def _write_merged(job: Job) -> str:
