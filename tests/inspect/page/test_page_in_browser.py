@@ -167,7 +167,7 @@ def check_cause(says, decision, heads, part, effect="patch"):
     d, (a, b) = decision
     changes = {head.id: d + head.effects[effect] for head in heads}
     turning = [name for name, changed in changes.items() if (changed > 0) != (d > 0)]
-    before, after = (spelled(a if value > 0 else b) for value in (d, changes[part.id]))
+    before, after = (show_piece(a if value > 0 else b) for value in (d, changes[part.id]))
     sizes = [abs(head.effects[effect]) for head in heads]
     rank = 1 + sum(size > abs(part.effects[effect]) for size in sizes)
     changed = "give it what it computed for the other sentence, and the model"
@@ -185,7 +185,7 @@ def check_cause(says, decision, heads, part, effect="patch"):
     assert says.endswith(f"Its effect is number {rank} of {len(heads)}.") == (rank > 1)
 
 
-def spelled(piece):
+def show_piece(piece):
     return CONTROL.sub("\ufffd", piece.replace("▁", "") or piece)
 
 
