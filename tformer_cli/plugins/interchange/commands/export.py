@@ -84,8 +84,9 @@ def export(
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     if export_format != "page" and (precision is not None or takes_any_size):
-        option = "--force" if precision is None else "--precision"
-        raise UsageError(f"{option}: only for --format page; omit it")
+        raise UsageError(
+            f"--{'precision' if precision else 'force'}: only for --format page; omit it"
+        )
     if export_format == "ctranslate2":
         note(_write_ctranslate2(model, output, adapter, quantization or "float32"), quiet=quiet)
         return
