@@ -84,15 +84,13 @@ def export(
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     if export_format != "page" and (precision is not None or takes_any_size):
-        raise UsageError(
-            f"--{'precision' if precision else 'force'}: only for --format page; omit it"
-        )
+        option = "--force" if precision is None else "--precision"
+        raise UsageError(f"{option}: only for --format page; omit it")
     if export_format == "ctranslate2":
         note(_write_ctranslate2(model, output, adapter, quantization or "float32"), quiet=quiet)
         return
     place = _free_place(export_format, output)
-    if quantization is not None:
-        raise UsageError("--quantization: only for --format ctranslate2; omit it")
+    _check_quantization(quantization)
     job = Job(model, place, adapter, precision, takes_any_size)
     note(f"{place}: {WRITERS[export_format](job)}", quiet=quiet)
 
@@ -107,6 +105,11 @@ def _free_place(export_format: Format, output: Path | None) -> Path:
         )
     check_free(output, names="file" if is_page else "directory")
     return output
+
+
+def _check_quantization(quantization: Quantization | None) -> None:
+    if quantization is not None:
+        raise UsageError("--quantization: only for --format ctranslate2; omit it")
 
 
 def _write_ctranslate2(
