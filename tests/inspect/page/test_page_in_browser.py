@@ -416,6 +416,20 @@ def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
     assert (page["blanks"] > 5) == page["answers"] == (name == "step")
 
 
+def test_a_printed_worksheet_has_no_empty_box(hostile_report, tmp_path, browser):
+    (record, *_), *_ = [sentence.views["step"] for sentence in hostile_report.sentences]
+    path = tmp_path / "sheet.html"
+    sheet = replace(record, quiz=make_quiz(record, 1))
+    path.write_text(render_view(VIEWS["step"], [sheet], None), encoding="utf-8")
+    with browser.new_page() as page:
+        page.goto(path.as_uri())
+        page.emulate_media(media="print")
+        texts = page.locator(".panel:visible").evaluate_all("all => all.map(box => box.innerText)")
+        assert len(texts) > 5
+        assert all(map(str.strip, texts))
+        assert "Answers" not in "".join(texts)
+
+
 def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
     page = alone(VIEWS["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit)
     assert page["seen"] == ["panel-positions"]

@@ -13,6 +13,7 @@ from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.page.export import export_page
 from tformer_cli.plugins.serve.inspection import Inspection
+from tformer_cli.wording import is_blank
 
 TEXT = "Two dogs run in the snow."
 TOLERANCE = 1e-5
@@ -268,13 +269,18 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
 
 def test_what_cannot_be_computed_is_said_in_a_line(opened):
     page = opened("translate")
-    with pytest.raises(Exception, match="text: is missing, or is blank; give a sentence"):
-        page.run(text=" ")
+    unseen = "".join(filter(is_blank, map(chr, range(0x110000))))
+    for blank in (" ", unseen, None):
+        with pytest.raises(Exception, match="text: is missing, or is blank; give a sentence"):
+            page.run(text=blank)
+    assert page.run(text="\u0600")["heads"]  # a format character that is seen
     page.page.fill("#source-0", "dog " * 200)
     page.until("document.querySelector('.status.wrong') !== null", None)
     assert "at most" in page.page.inner_text(".status")
     page.type(TEXT)
     assert page.page.locator(".status.wrong").count() == 0
+    page.page.fill("#source-0", "\u200b")
+    page.until("/is blank/.test(document.querySelector('.status.wrong')?.textContent)", None)
 
 
 def test_the_policy_lets_nothing_else_run_or_load(opened):

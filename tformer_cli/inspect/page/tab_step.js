@@ -94,7 +94,7 @@ function sheetCard(record, one) {
 /** The answers of a worksheet, folded away. */
 function answersCard(quiz) {
   const rows = quiz.map(blank => [`(${blank.number})`, decimal(blank.value), `step ${blank.step}, ${blank.what}`]);
-  return make("div", { class: "panel" }, make("details", {}, make("summary", {}, "Answers"), plainTable(["blank", "answer", "where"], rows, "Answers")));
+  return make("details", { class: "panel" }, make("summary", {}, "Answers"), plainTable(["blank", "answer", "where"], rows, "Answers"));
 }
 
 function stepTable(table) {

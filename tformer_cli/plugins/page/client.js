@@ -10,6 +10,7 @@ import { byId, unpacked } from "./parts.js";
 
 export const OFFERS = [];
 const N_KEPT = 4, opening = open(), kept = new Map(); // answers to the latest requests, by the request
+const VISIBLE = /[^\s\p{Cc}\p{DI}\u2800\ufff9-\ufffb\u{13430}-\u{1343f}\u{16fe4}\u{1d159}]/u; // as in wording.py
 
 async function unzip(id) {
   const stream = new Blob([unpacked(byId(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -94,6 +95,7 @@ export function pause(milliseconds, signal) {
 
 /** The answer to a request: more events for the same one compute nothing again. */
 function answerOnce(page, body) {
+  if (!VISIBLE.test(body.text ?? "")) throw new Error("text: is missing, or is blank; give a sentence");
   const key = JSON.stringify(body);
   if (!kept.has(key)) kept.set(key, answer(page, body));
   if (kept.size > N_KEPT) kept.delete(kept.keys().next().value);
@@ -121,7 +123,6 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
 
 /** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
 async function run({ want = [], ...request }) {
-  if (!request.text?.trim()) throw new Error("text: is missing, or is blank; give a sentence");
   const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
   await ask("", { ...body, want }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {
