@@ -122,14 +122,15 @@ def test_every_word_that_the_guide_to_the_figure_explains_is_in_the_glossary():
 
 
 def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
-    for name, text in (("counting", TEXT), ("sample-report", sample_report().rstrip("\n") + "\n")):
-        file = tmp_path / f"{name}.html"
+    report = sample_report().rstrip("\n") + "\n"
+    for name, ending, text in (("counting", "txt", TEXT), ("sample-report", "html", report)):
+        file = tmp_path / f"{name}.{ending}"
         result = run(name, "-o", str(file))
         assert (result.exit_code, result.stdout) == (0, "")
         assert file.read_text(encoding="utf-8") == text
         assert run(name).stdout == text
     assert "<html" in text
-    for words in (["-o", "x"], ["sample-report", "-o", "x.png"]):
+    for words in (["-o", "x"], ["sample-report", "-o", "x.png"], ["counting", "-o", "x.html"]):
         refused(*words, says="error: --output: ")
 
 

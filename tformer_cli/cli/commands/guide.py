@@ -86,6 +86,7 @@ def guide(
             check_ending(output, ["html"])
         text = sample_report() if word == SAMPLE else notebook_text(word)
     else:
+        check_ending(output, ["markdown", "text"])
         text = _text_of(word)
     if is_on_terminal:
         show_guide(stdout_console(), text, is_paged=not quiet)
