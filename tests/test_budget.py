@@ -18,25 +18,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    "core": 83386,
-    "corpora_tools": 4555,
+    "built_in": 4230,
+    "core": 68979,
+    "corpora_tools": 10523,
     "documents": 6598,
-    "instruments": 10921,
+    "instruments": 14135,
+    "interchange": 3231,
     "legacy": 1187,
-    "serve": 8277,
-    "tests of core": 70124,
-    "tests of corpora_tools": 3145,
+    "page": 686,
+    "serve": 8289,
+    "tests of built_in": 1122,
+    "tests of core": 62919,
+    "tests of corpora_tools": 6051,
     "tests of documents": 4999,
-    "tests of instruments": 4248,
+    "tests of instruments": 6085,
+    "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of serve": 7958,
+    "tests of page": 1392,
+    "tests of serve": 8009,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 519
+MODULES = 534
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
