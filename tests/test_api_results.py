@@ -390,7 +390,8 @@ def test_a_recipe_is_trained_by_its_file_its_tables_or_itself(tmp_path):
     with pytest.raises(RecipeError, match=r"^recipe: training\.max_stps: unknown key"):
         tformer_cli.train({"training": {"max_stps": 1}}, tmp_path / "none")
     # Settings have no dashes in Python
+    file = tmp_path / "tiny.toml"
     with pytest.raises(RecipeError, match=r"adapter\.rank: only .* from a model; set model\.from$"):
-        tformer_cli.train(recipe, tmp_path / "none", changes={"adapter.rank": 2})
+        tformer_cli.train(file, tmp_path / "none", changes={**changes, "adapter.rank": 2})
     with pytest.raises(UsageError, match=r"^changes: only for a recipe file"):
         tformer_cli.train(recipe, tmp_path / "none", changes=changes)

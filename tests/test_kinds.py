@@ -30,6 +30,7 @@ plugins/built_in/commands/quickstart.py
 cli/known_commands.py
 plugins/built_in/make_corpus.py
 plugins/documents/bilingual.py
+plugins/serve/inspection.py
 plugins/documents/html.py
 plugins/documents/html_markup.py
 plugins/documents/inline_codes.py

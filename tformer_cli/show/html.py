@@ -56,8 +56,8 @@ _BLOCK_STYLE = """\
   dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0; }
   dt { color: var(--soft); font-size: 13px; }
   dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
-  .beside { display: flex; flex-wrap: wrap; align-items: start; gap: 8px 28px; }
-  .beside > * { max-width: 100%; }
+  .side-by-side { display: flex; flex-wrap: wrap; align-items: start; gap: 8px 28px; }
+  .side-by-side > * { max-width: 100%; }
   table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px; }
   th, td { text-align: right; padding: 3px 10px; white-space: pre; vertical-align: top;
     border-bottom: 1px solid var(--line); }
@@ -157,7 +157,7 @@ def _block(block: Block) -> Iterator[str]:
         yield f'<table class="facts">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>'
     elif isinstance(block, SideBySide):
         parts = ("\n".join(_block(part)) for part in block.blocks)
-        yield f'<div class="beside">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
+        yield f'<div class="side-by-side">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
     elif isinstance(block, Table):
         yield from _table(block)
     elif isinstance(block, Map):

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import SubElement
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import to_json
+from tformer_cli.kinds import reads_names
 from tformer_cli.model.methods import POSITIONS
 from tformer_cli.plugins.instruments.chart import (
     Curve,
@@ -67,7 +68,7 @@ class DimensionCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSum:
-    """What a stack computes from a text: embeddings, positions and their sum."""
+    """The input of a stack for a text: embeddings, positions and their sum."""
 
     text: str
     stack: str  # "encoder" or "decoder"
@@ -163,12 +164,12 @@ def read_sum(
 
     model, tokenizer = subject.model, subject.tokenizer
     config = model.config
-    if config.reads_images or tokenizer is None:
-        raise UsageError.of("{text}: the model reads images; omit it")
-    is_target = config.is_decoder_only
-    side = tokenizer.target if is_target else tokenizer.source
-    ids = _read_ids(config, side, words)
     stack, embedding = stack_input
+    if tokenizer is None or reads_names(config):
+        raise UsageError.of("{text}: the model reads images; omit it")
+    is_target = stack == "decoder"  # of a model without an encoder
+    side = tokenizer.target if is_target else tokenizer.source
+    ids = _read_ids(config, side, words, is_target=is_target)
     with torch.inference_mode():
         rows = embedding.positions.rows(0, len(ids), torch.device("cpu"))
     if rows is None:
@@ -194,15 +195,16 @@ def read_sum(
     )
 
 
-def _read_ids(config: ModelConfig, side: TokenizerSide, words: str) -> tuple[int, ...]:
+def _read_ids(
+    config: ModelConfig, side: TokenizerSide, words: str, *, is_target: bool
+) -> tuple[int, ...]:
     """Returns the tokens that the first stack reads."""
     from tformer_cli.inspect.capture.maps import ids_read
 
     if is_blank(words):
         raise UsageError.of("{text}: is blank; give a sentence")
     encoded = side.encode(words)
-    reads_target = config.is_decoder_only
-    ids = ids_read(config, (), encoded)[1] if reads_target else ids_read(config, encoded, ())[0]
+    ids = ids_read(config, (), encoded)[1] if is_target else ids_read(config, encoded, ())[0]
     if len(ids) > config.n_positions:
         raise UsageError.of(
             "{text}: has {} tokens, but the model has {} positions; give a shorter one",

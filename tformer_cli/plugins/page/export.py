@@ -21,12 +21,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import TaskKind, task_kind
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
 from tformer_cli.artifacts.weights_file import write_arrays
 from tformer_cli.errors import UsageError
-from tformer_cli.fast.native.weights import in_integers
 from tformer_cli.files.atomic import write_text
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import KINDS, HeadLayout, layout_of
@@ -46,7 +45,7 @@ from tformer_cli.text.tokenizer import TokenizerSide
 from tformer_cli.wording import SPACE_LABEL
 
 Precision = Literal["int8", "float16", "float32"]
-TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "tag", "masked", "embed")
+TEXT_TASKS = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
 """Tasks whose models the page computes."""
 LARGEST = 40_000_000
 """Bytes of a page that is written without being asked twice; a browser holds each weight twice."""
@@ -117,7 +116,7 @@ def export_page(
         UsageError: The page cannot compute the model, or has more than `LARGEST` bytes.
     """
     directory, weights = read_model_directory(
-        resolve_model(model), takes_int8=True, adapter=adapter, tasks=TASKS
+        resolve_model(model), takes_int8=True, adapter=adapter, tasks=TEXT_TASKS
     )
     page = make_page(directory, weights, precision)
     if len(page) > LARGEST and not takes_any_size:
@@ -156,7 +155,8 @@ def read_scripts() -> dict[str, str]:
 def check_model(directory: ModelDirectory) -> None:
     """Refuses a model, or the settings of its search, that the engine does not know."""
     unknown = unknown_setting(directory.config, KNOWN_MODELS)
-    if unknown is None and task_kind(directory.config) == "translate":
+    verbs = kind_of(directory.config).verbs
+    if unknown is None and "translate" in verbs:
         setting = unknown_setting(directory.decoding, KNOWN_SEARCH)
         unknown = setting and f"decoding.{setting}"
     if unknown is not None:
@@ -172,6 +172,8 @@ def stored_weights(
     if any(array.dtype == np.int8 for array in weights.values()):
         return dict(weights)
     if precision == "int8":
+        from tformer_cli.fast.native.weights import in_integers
+
         return in_integers(weights)
     return {name: array.astype(precision) for name, array in weights.items()}
 
@@ -223,7 +225,7 @@ def _rarity(counts: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 def _gaps(directory: ModelDirectory) -> dict[str, Any] | None:
     """Names of gaps, their token, how texts around them are encoded, and what never fills one."""
-    if task_kind(directory.config) != "masked":
+    if "fill" not in kind_of(directory.config).verbs:
         return None
     from tformer_cli.kinds.lines.fill import gap_names, unused_tokens
 

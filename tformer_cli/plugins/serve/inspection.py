@@ -353,7 +353,7 @@ def _tokens(tree: SearchTree) -> list[list[int]]:
 def _view(inspected: Inspected, name: str) -> Event | None:
     """Returns the data of a view in the form that its tab reads, as in a report where it has one.
 
-    The page asks for some views of every text: they are left out where they have nothing to show.
+    The page asks for some views of every text: it gets none where they have nothing to show.
     """
     view = cast("SentenceView[Any]", VIEWS[PAGE_VIEWS.get(name, name)])
     subject, sentence, record = inspected.subject, inspected.record, None

@@ -23,7 +23,7 @@ REFLEXIVE = ("me", "se", "nous", "vous", "se")
 SHORTENED = {"can": "ca", "will": "wo"}
 CONTRACTION_SHARE = 0.8
 CONTRACTED = {"am": "'m", "is": "'s", "are": "'re", "will": "'ll"}
-"""What a pronoun makes of the auxiliary that follows it: *I'm*, *she's*."""
+"""Auxiliaries, shortened after a pronoun: *I'm*, *she's*."""
 CONTRACTED_SHARE = 0.25
 COMPOUND_TENSES = frozenset({"past", "perfect"})
 

@@ -143,7 +143,7 @@ class PositionsRecord:
     curves: tuple[DimensionCurve, ...] = ()
     """Chosen dimensions of the tables."""
     sum: PositionSum | None = None
-    """What these dimensions add to a text."""
+    """These dimensions, added to a text."""
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:

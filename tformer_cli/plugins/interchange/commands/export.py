@@ -191,4 +191,4 @@ WRITERS: Mapping[str, Callable[[Job], str]] = MappingProxyType(
         "page": _write_page,
     }
 )
-"""What writes each format, and says in a sentence what it has written."""
+"""The writer of each format; it returns a sentence about the result."""
