@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tformer_cli.artifacts.config_file import FREQUENCIES, TOKENIZER
+from tformer_cli.artifacts.config_file import FREQUENCIES, TASKS, TOKENIZER
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,
@@ -47,7 +47,6 @@ CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 PAGE = "heads.html"
 # The model itself as a page, and what writes it; pages read no pictures.
 LIVE_PAGE, EXPORT_PAGE = "page.html", "tformer_cli.plugins.page.export:export_page"
-WITHOUT_LIVE_PAGE = ("image",)
 # Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
 _SEED = 1
@@ -95,7 +94,7 @@ def quickstart(
     tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
     write_text(page, tested.page)
-    live_page = None if recipe.task.kind in WITHOUT_LIVE_PAGE else run / LIVE_PAGE
+    live_page = None if TASKS[recipe.task.kind].reads == "images" else run / LIVE_PAGE
     if live_page is not None:
         load_place(EXPORT_PAGE)(run, live_page)
     return QuickstartResult(

@@ -210,18 +210,15 @@ def test_scores_must_be_of_the_same_pairs(tmp_path):
         ModelScores([first, first, first], 0.1)
 
 
-LOWEST_RECALL = {
-    "joined with others": 0.8,
-    "cut off": 0.8,
-    "copied but for a word": 0.9,
-    "sides swapped": 0.6,
-}
+LOWEST_RECALL = {"joined with others": 0.8, "cut off": 0.8, "sides swapped": 0.6}
 """Of kinds that short sentences hide; of all others 0.95 are found."""
 
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory):
-    pairs = [(pair.source, pair.target) for _, pair in generate_corpus(3000, seed=3)]
+    # Of a greeting, a word is half of the text
+    sentences = (pair for _, pair in generate_corpus(3400, seed=3) if len(pair.source_words) > 5)
+    pairs = [(pair.source, pair.target) for pair in sentences]
     directory = tmp_path_factory.mktemp("damage")
     return measure(write_damaged(pairs[:3000], pairs[3000:], directory, ("en", "fr"), 20))
 

@@ -201,7 +201,7 @@ function stripStart(name, text, most) {
   return name.slice(n * text.length);
 }
 
-/** @param {string[]} names @returns {string[]} `<0xE2>` as bytes: if a run is no text, each is U+FFFD */
+/** @param {string[]} names @returns {string[]} `<0xE2>` as bytes: each is U+FFFD if the run is not UTF-8 */
 function joinByteNames(names) {
   const texts = [];
   let run = [];

@@ -45,7 +45,6 @@ STEEP = 4.0
 COLORED = frozenset({"clothes", "portable", "vehicle", "fixture", "flower"})
 NATIONAL = frozenset({"human", "vehicle", "text", "song", "show"})
 
-PROFESSIONS = frozenset(entries(TABLES["everyday"].pop("professions")))
 _EXPRESSIONS = {
     name: Pool([parse_expression(e) for e in entries(table)])
     for name, table in {**TABLES["expressions"], **TABLES["everyday"]}.items()
@@ -70,6 +69,8 @@ def _columns(table: str, weights: list[float] | None = None) -> Pool[tuple[str, 
 NAMES, COUNTRIES, CITIES, NUMBERS = (
     _columns(TABLES["other"][name]) for name in ("names", "countries", "cities", "numbers")
 )
+PROFESSIONS = frozenset(entries(TABLES["other"]["professions"]))
+"""People who *are* something without an article in French."""
 WEATHER = _columns(TABLES["other"]["weather"])
 PLACES = _columns(TABLES["places"]["general"], [9.0, 3, 4, 3, 3, 1.5])
 THING_PLACES = _columns(TABLES["places"]["things"])
