@@ -86,12 +86,18 @@ class Simulation(TorchDispatchMode):
             if name in READS_OF_VALUES or by_truth or (name == "_to_copy" and kind == "cpu"):
                 note_wait(name)
         options = tree_map(inner, kwargs)
-        options.pop("pin_memory", None)
+        is_pinned = options.pop("pin_memory", None)
         if kind == DEVICE.type:
             options["device"] = torch.device("cpu")
+            if name == "_to_copy" and not (
+                getattr(args[0], "is_pinned_here", False) and kwargs.get("non_blocking")
+            ):
+                note_wait("to the device")
         result = func(*tree_map(inner, args), **options)
         if name == "copy_":
             return args[0]
+        if is_pinned and kind != DEVICE.type:
+            result.is_pinned_here = True
         if kind == DEVICE.type or (elsewhere and kind != "cpu"):
             result = tree_map(
                 lambda x: ElsewhereTensor(x) if isinstance(x, torch.Tensor) else x, result

@@ -22,6 +22,10 @@ pytestmark = pytest.mark.skipif(
 PROGRAM = Path(__file__).parent / "simulated_device.py"
 LINES = "Is the boy calm?\nThe glove was old.\nA bear.\n"
 REPORTS = 2
+MOST_STEPS = 8
+"""Six tokens, their end, and a step too many."""
+WAITS_OF_A_BATCH = 9
+"""The table of positions, limits of length and settings of rules."""
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +133,14 @@ def test_so_do_other_trainings(run, changes):
 )
 def test_translations_are_those_of_the_cpu(run, ended, options):
     arguments = ("translate", "run", "-i", "lines", "--max-length", "6", *options)
-    (ours, _), (theirs, _) = run(there(*arguments), here(*arguments))
+    (ours, waits), (theirs, _) = run(there(*arguments), here(*arguments))
     assert_printed_alike(ours, theirs, rel=1e-5, abs=1e-4)
+    # once a step; the lines make a single batch
+    of_steps = in_folder(waits, "search/fetch.py")
+    assert 0 < sum(of_steps.values()) <= MOST_STEPS
+    of_scores = in_folder(waits, "search/scoring.py")  # of the forced pass that coverage needs
+    others = in_folder(waits, "search/", "model/").items() - {*of_steps.items(), *of_scores.items()}
+    assert sum(n for _, n in others) <= WAITS_OF_A_BATCH, others
 
 
 @pytest.mark.long

@@ -217,7 +217,7 @@ def test_hypotheses_that_change_their_slots_keep_their_own_past(text):
     model = segment_model().double()
     cache = model.start_cache(model.encode(*(n[:1] for n in NO_SOURCE)), NO_SOURCE[1][:1], 1, 20)
     model.decode_step(text[:1, 0], cache)
-    cache.reorder(torch.tensor([0, 0, 0]), torch.tensor([0]))
+    cache.reorder(torch.tensor([0, 0, 0]), [0])
     histories = [text[:1, 0].tolist()] * 3
     generator = torch.Generator().manual_seed(3)
     for _ in range(15):
@@ -227,7 +227,7 @@ def test_hypotheses_that_change_their_slots_keep_their_own_past(text):
         expected = logits_of(model, torch.tensor(histories))[:, -1]
         assert torch.allclose(logits, expected, atol=1e-9)
         rows = torch.randint(0, 3, (3,), generator=generator)
-        cache.reorder(rows, torch.tensor([0]))
+        cache.reorder(rows, [0])
         histories = [histories[row] for row in rows]
 
 

@@ -201,7 +201,7 @@ def test_a_reordered_and_shrunken_cache_goes_on_as_its_rows_did(cell, sentences)
     for position in range(n_positions):
         model.decode_step(tokens[:, :, position].flatten(), cache)
     # keep sentences 2 and 0, with their hypotheses 1, 1 and 0, 1
-    cache.reorder(torch.tensor([5, 5, 0, 1]), torch.tensor([2, 0]))
+    cache.reorder(torch.tensor([5, 5, 0, 1]), [2, 0])
     last = torch.tensor([9, 10, 11, 12])
     logits = model.decode_step(last, cache)
     histories = torch.stack([tokens[2, 1], tokens[2, 1], tokens[0, 0], tokens[0, 1]])
@@ -311,7 +311,7 @@ def test_a_stack_without_cross_attention_decodes_step_by_step(positions, is_pre_
     for position in range(9):
         at = slice(position, position + 1)
         if position == 4:  # three hypotheses of each sentence from here on, the second of them read
-            cache.reorder(torch.arange(3).repeat_interleave(3), torch.arange(3))
+            cache.reorder(torch.arange(3).repeat_interleave(3), range(3))
         hidden = embedding(tokens[:, at].repeat_interleave(cache.beam_size, 0), matrix, at)
         step = stack.step(hidden, cache).view(3, cache.beam_size, 32)
         assert torch.allclose(step[:, cache.beam_size // 2], whole[:, position], atol=1e-5)

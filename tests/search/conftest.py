@@ -27,7 +27,7 @@ class PrefixCache:
         names = [self.sentences[row // self.beam_size] for row in rows.tolist()]
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
         self.beam_size = len(rows) // len(sentences)
-        self.sentences = [self.sentences[i] for i in sentences.tolist()]
+        self.sentences = [self.sentences[i] for i in sentences]
         assert names == [s for s in self.sentences for _ in range(self.beam_size)]
 
 

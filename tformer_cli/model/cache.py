@@ -6,8 +6,12 @@ are a slot's own past. So a step of the search costs a few bytes a key instead o
 them, and attention reads a sentence's keys once for its W slots.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from tformer_cli.model.transfer import copy_numbers, copy_to_device
 
 FIRST_POSITIONS = 16
 """Positions there is room for at first; the room doubles when it is used up."""
@@ -70,11 +74,10 @@ class DecoderCache:
     @property
     def key_positions(self) -> Tensor:
         """(K) the position of each key of `append`."""
-        device = self.source_mask.device
-        n_keys = torch.tensor([*self._slots, self.beam_size], device=device)
+        n_keys = torch.tensor([*self._slots, self.beam_size])
         first = self.length - len(self._slots)
-        positions = torch.arange(first, first + len(n_keys), device=device)
-        return positions.repeat_interleave(n_keys)
+        positions = torch.arange(first, first + len(n_keys)).repeat_interleave(n_keys)
+        return copy_to_device([positions], self.source_mask.device)[0]
 
     def forget(self, first: int) -> None:
         """Drops the keys of positions before `first`, which no later one attends to."""
@@ -116,7 +119,7 @@ class DecoderCache:
         self._n_keys += self.beam_size
         self._open_position()
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         """Keeps and rearranges rows after a step of the search.
 
         Sentences that stay in their place cost nothing, so holes are best filled from the end.
@@ -124,17 +127,18 @@ class DecoderCache:
         Args:
             rows: (B'·W') for each new row the old row that it continues.
             sentences: (B') for each new sentence its old index, B' at most B; sentences omitted
-                are dropped.
+                are dropped. Numbers of the host, so that no step waits for a device.
         """
         beam_size = len(rows) // max(1, len(sentences))
         past = self._past(rows, len(sentences), beam_size)
         for layer, state in self.states.items():
             kept = state.flatten(0, 1).index_select(0, rows)
             self.states[layer] = kept.view(len(sentences), beam_size, -1)
-        places = torch.arange(len(sentences), device=sentences.device)
         # Most steps end no sentence, and then nothing moves
-        if len(sentences) != self.n_sentences or not torch.equal(sentences, places):
-            self._keep_sentences(sentences, places)
+        if len(sentences) != self.n_sentences or any(
+            place != origin for place, origin in enumerate(sentences)
+        ):
+            self._keep_sentences(sentences)
         self.beam_size = beam_size
         self._ancestors = past
         self._open_position()
@@ -159,20 +163,22 @@ class DecoderCache:
         past = own[:, :, :0] if self._ancestors is None else self._ancestors[:, :, : self._n_keys]
         self._ancestors = torch.cat((past, own), dim=2)
 
-    def _keep_sentences(self, sentences: Tensor, places: Tensor) -> None:
+    def _keep_sentences(self, sentences: Sequence[int]) -> None:
         """Moves the sentences that change their place, in place, and forgets the rest."""
-        places = places[sentences != places]
-        origins = sentences[places]
-        n_kept = len(sentences)
-        if self._heads is not None:
-            self._heads[:, :, places] = self._heads[:, :, origins]
-            self._heads = self._heads[:, :, :n_kept]
-        for key, value in self.memory_heads:
+        moves = [(place, origin) for place, origin in enumerate(sentences) if place != origin]
+        columns = [torch.tensor(column, dtype=torch.int64) for column in zip(*moves, strict=True)]
+        n_kept, device = len(sentences), self.source_mask.device
+        if columns:
+            places, origins = copy_to_device(columns, device)
+            if self._heads is not None:
+                self._heads.index_copy_(2, places, self._heads.index_select(2, origins))
             # In place, which moves only the sentences that fill a hole
-            key[places] = key[origins]
-            value[places] = value[origins]
+            for heads in (part for pair in self.memory_heads for part in pair):
+                heads.index_copy_(0, places, heads.index_select(0, origins))
+        if self._heads is not None:
+            self._heads = self._heads[:, :, :n_kept]
         self.memory_heads = [(key[:n_kept], value[:n_kept]) for key, value in self.memory_heads]
-        self.source_mask = self.source_mask.index_select(0, sentences)
+        self.source_mask = self.source_mask.index_select(0, copy_numbers(sentences, device))
 
     def _room_for(self, key: Tensor) -> Tensor:
         n_keys = self._n_keys + self.beam_size

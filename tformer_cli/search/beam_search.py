@@ -13,6 +13,10 @@ score can be reproduced by feeding the hypothesis through the decoder.
 A sentence is done when it has no slots left, or as soon as no live hypothesis can come among its
 first `n_searched` any more (`hypothesis.is_certain`, which changes no result).
 
+The device chooses, and the host keeps the hypotheses: of each step it gets five numbers for every
+continuation in one copy. It reads them a step late where the device is another, and meanwhile the
+device computes the next step; what that step adds to a sentence that is done is dropped.
+
 Padding, unknown token and beginning of sentence are never generated. A sentence that is done
 leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
 may sum in another order for another number of queries, and a translation must not depend, even in
@@ -22,12 +26,16 @@ its last bit, on when its neighbors finish.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from tformer_cli.model.cache import fill_from_end
+from tformer_cli.model.transfer import copy_numbers, copy_to_device
+from tformer_cli.search.fetch import Fetch, steps_late
 from tformer_cli.search.hypothesis import (
     Hypothesis,
     is_certain,
@@ -41,6 +49,7 @@ from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from tformer_cli.search.config import DecodingConfig
@@ -51,6 +60,11 @@ BLOCK = 64
 """Tokens of a block; a block whose best is not among the k best holds none of the k best tokens."""
 LEAST_TOKENS = 2048
 """From this many tokens on two stages are faster than torch's own `topk`."""
+
+
+DROPPED, LIVE, ENDED, CUT = range(4)
+"""What becomes of a continuation: it has no slot; lives on; ends; ends at its limit, where the
+model preferred to continue."""
 
 
 @dataclass
@@ -65,6 +79,30 @@ class BeamSentence:
     hypotheses: list[Hypothesis] = field(default_factory=list)
     worst_wanted: float = IMPOSSIBLE
     """Score of the last of the first `n_searched` found; -inf while there are fewer."""
+    is_done: bool = False
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """What a step has chosen for its B sentences, on the way to the host."""
+
+    sentences: list[int]
+    """(B)."""
+    numbers: Fetch
+    """(5, B, C) of C continuations each: total, log-probability of the token, token, slot that is
+    continued, and what becomes of it."""
+
+
+@dataclass(frozen=True)
+class PastStep:
+    """Live hypotheses after a step: (B, W) arrays."""
+
+    rows: dict[int, int]
+    """Row of each sentence."""
+    tokens: NDArray[np.float64]
+    log_probabilities: NDArray[np.float64]
+    slots: NDArray[np.float64]
+    """Slots of the step before that they continue."""
 
 
 @dataclass
@@ -126,11 +164,14 @@ class BeamSearch:
         processors: Sequence[ScoreProcessor] = (),
         *,
         stops_early: bool = True,
+        lag: int | None = None,
     ) -> None:
+        """Prepares a search; `lag` is how many steps late the host reads (None: `steps_late`)."""
         self._model = model
         self._config = config
         self._processors = processors
         self._stops_early = stops_early
+        self._lag = lag
         # Enough continuations of each row to fill every slot from a single hypothesis
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
@@ -139,23 +180,29 @@ class BeamSearch:
         limits = longest_translations(
             source, source_mask, self._config, self._model.max_positions, n_prefixes
         )
+        device = source.device
+        if self._lag is None:
+            self._lag = steps_late(self._model, device)
         self._sentences = [self._new_sentence(limit) for limit in limits]
         self._active = list(range(len(self._sentences)))
         self._length = 0
-        self._first_limit = min((s.limit for s in self._sentences), default=0)
-        longest = max((s.limit for s in self._sentences), default=0)
+        self._unread: deque[StepNumbers] = deque()
+        self._past: list[PastStep] = []
         n = len(self._active)
         memory = self._model.encode(source, source_mask)
         # One row a sentence for the first step: all hypotheses still are the empty one
-        self._cache: DecodingCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
-        device = source.device
+        self._cache: DecodingCache = self._model.start_cache(
+            memory, source_mask, 1, max(limits, default=0) + 1
+        )
+        self._names, self._limits = copy_to_device(
+            [torch.arange(n), torch.tensor(limits, dtype=torch.int64)], device
+        )
         self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
         # In float64, so that a long sum still separates hypotheses that differ in one step
         self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
         self._slots_left = torch.full((n,), self._config.beam_size, device=device)
-        # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
+        # (B, W, T) tokens of the live hypotheses, for rules
         self._tokens = torch.empty(n, 1, 0, dtype=torch.int64, device=device)
-        self._steps = torch.empty(n, 1, 0, dtype=torch.float32, device=device)
 
     @property
     def is_running(self) -> bool:
@@ -168,15 +215,30 @@ class BeamSearch:
         best, own_ends = self._choose(logits.float())
         is_kept = self._is_kept(best)
         is_end = is_kept & (best.token == EOS_ID)
-        if bool(is_end.any()):
-            self._record(best, is_end, own_ends)
-            # A finished hypothesis takes its slot with it: a sentence without slots is done
-            self._slots_left = self._slots_left - is_end.sum(dim=1)
-            is_kept &= ~is_end
-        self._advance(best, is_kept)
+        self._send(best, is_kept, is_end, own_ends)
+        # A finished hypothesis takes its slot with it: a sentence without slots is done
+        self._slots_left = self._slots_left - is_end.sum(dim=1)
+        self._advance(best, is_kept & ~is_end)
+
+    def _send(
+        self, best: Continuations, is_kept: Tensor, is_end: Tensor, own_ends: Tensor | None
+    ) -> None:
+        """Sends a step's numbers to the host, and reads those that have come."""
+        fate = is_kept.double()
+        if own_ends is None:
+            fate += is_end
+        else:  # an end that the limit has forced is not the model's own
+            fate += torch.where(own_ends.gather(1, best.slot), 1, 2) * is_end
+        parts = (best.total, best.token_log_probability, best.token, best.slot, fate)
+        numbers = Fetch(torch.stack([part.double() for part in parts]))
+        self._unread.append(StepNumbers(self._active, numbers))
+        while len(self._unread) > (self._lag or 0):
+            self._read(self._unread.popleft())
 
     def finish(self) -> list[list[Hypothesis]]:
         """Returns each sentence's hypotheses, best first, equal scores in the order found."""
+        while self._unread:
+            self._read(self._unread.popleft())
         return [
             sorted(sentence.hypotheses, key=_by_score)[: self._config.n_searched]
             for sentence in self._sentences
@@ -216,20 +278,17 @@ class BeamSearch:
             logits[:, :EOS_ID] = IMPOSSIBLE
             values, tokens = top_tokens(logits, self._n_candidates)
             values = gains = (values - normalizer).clamp_(max=0.0)
-        if self._length < self._first_limit:
+        if all(self._sentences[sentence].limit > self._length for sentence in self._active):
             return Candidates(gains, values, tokens, None)
         # Hypotheses of the maximum length may only end, whatever the rank of the end of sentence
-        at_limit = torch.tensor(
-            [self._sentences[sentence].limit == self._length for sentence in self._active],
-            device=logits.device,
-        ).repeat_interleave(self._cache.beam_size)
+        at_limit = (self._limits == self._length).repeat_interleave(self._cache.beam_size)
         own_ends = (tokens[:, 0] == EOS_ID) | ~at_limit
         ends = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)
         # In all columns: a row at its limit continues in one way only, its first column
-        gains[at_limit] = IMPOSSIBLE
+        gains.masked_fill_(at_limit.unsqueeze(1), IMPOSSIBLE)
         for column in (gains, values):
-            column[at_limit, 0] = ends[at_limit]
-        tokens[at_limit, 0] = EOS_ID
+            column[:, 0] = torch.where(at_limit, ends, column[:, 0])
+        tokens[:, 0].masked_fill_(at_limit, EOS_ID)
         return Candidates(gains, values, tokens, own_ends)
 
     def _history(self) -> Tensor:
@@ -238,8 +297,7 @@ class BeamSearch:
 
     def _row_names(self) -> Tensor:
         """(B·W) which sentence of the batch each row belongs to."""
-        names = torch.tensor(self._active, device=self._tokens.device)
-        return names.repeat_interleave(self._tokens.shape[1])
+        return self._names.repeat_interleave(self._tokens.shape[1])
 
     def _best_continuations(self, candidates: Candidates) -> tuple[Continuations, Tensor | None]:
         """Merges the candidates of each sentence's slots, best first.
@@ -261,78 +319,93 @@ class BeamSearch:
         own_ends = candidates.own_ends
         return best, None if own_ends is None else own_ends.view(len(self._active), -1)
 
-    def _record(self, best: Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
-        """Takes finished hypotheses off the beam and keeps them with their scores."""
-        # (N) sentence and rank of each continuation that ends, in that order
-        where, ranks = is_end.nonzero(as_tuple=True)
-        slots = best.slot[where, ranks]
-        # one transfer from the device for each column, not one for each hypothesis
-        rows = zip(
-            where.tolist(),
-            self._tokens[where, slots].tolist(),
-            self._steps[where, slots].tolist(),
-            best.token_log_probability[where, ranks].tolist(),
-            best.total[where, ranks].tolist(),
-            [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
-            strict=True,
+    def _read(self, step: StepNumbers) -> None:
+        """Keeps the hypotheses that end in a step, and notes which sentences are done."""
+        numbers = step.numbers.wait().numpy()
+        fates = numbers[4]
+        for row, column in np.argwhere(fates >= ENDED).tolist():
+            sentence = self._sentences[step.sentences[row]]
+            if not sentence.is_done:
+                self._record(sentence, step.sentences[row], numbers[:, row, column])
+        # Live ones first, in their order, as `_advance` arranges them
+        order = np.argsort(fates != LIVE, axis=1, kind="stable")
+        totals, log_probabilities, tokens, slots, _ = (
+            np.take_along_axis(part, order, axis=1) for part in numbers
         )
-        # all have one length: `_length` tokens and the end of sentence
-        divisor = length_divisor(self._length + 1, self._config)
-        for row, tokens, steps, last_step, total, is_finished in rows:
-            sentence = self._sentences[self._active[row]]
-            sentence.n_slots -= 1
-            steps.append(last_step)
-            # rules change only the ranks; reported numbers stay the model's own
-            log_probability = math.fsum(steps) if self._processors else total
-            sentence.hypotheses.append(
-                Hypothesis(
-                    tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
+        has_live = (fates == LIVE).any(axis=1)
+        for sentence_number, is_live, total in zip(
+            step.sentences, has_live.tolist(), totals[:, 0].tolist(), strict=True
+        ):
+            sentence = self._sentences[sentence_number]
+            sentence.is_done |= (
+                not is_live
+                or sentence.n_slots < 1
+                or (
+                    self._stops_early
+                    and is_certain(sentence.worst_wanted, total, sentence.largest_divisor)
                 )
             )
-            scores = (hypothesis.score for hypothesis in sentence.hypotheses)
-            sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
+        rows = {sentence: row for row, sentence in enumerate(step.sentences)}
+        self._past.append(PastStep(rows, tokens, log_probabilities, slots))
+
+    def _record(
+        self, sentence: BeamSentence, number: int, continuation: NDArray[np.float64]
+    ) -> None:
+        """Keeps a hypothesis that ends, with its score."""
+        total, last_step, _, slot, fate = continuation.tolist()
+        tokens, steps = self._way_back(number, int(slot))
+        steps.append(last_step)
+        # rules change only the ranks; reported numbers stay the model's own
+        log_probability = math.fsum(steps) if self._processors else total
+        # the end of sentence counts
+        score = total / length_divisor(len(steps), self._config)
+        sentence.n_slots -= 1
+        sentence.hypotheses.append(
+            Hypothesis(tuple(tokens), log_probability, score, tuple(steps), fate == ENDED)
+        )
+        scores = (hypothesis.score for hypothesis in sentence.hypotheses)
+        sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
+
+    def _way_back(self, sentence: int, slot: int) -> tuple[list[int], list[float]]:
+        """Returns tokens and log-probabilities of the live hypothesis in a slot."""
+        tokens, steps = [], []
+        for past in reversed(self._past):
+            place = past.rows[sentence], slot
+            tokens.append(int(past.tokens[place]))
+            steps.append(float(past.log_probabilities[place]))
+            slot = int(past.slots[place])
+        return tokens[::-1], steps[::-1]
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
         """Makes kept continuations (B, C) live hypotheses and drops finished sentences."""
+        # A hypothesis at the limit has ended, whether or not the host has read so
+        kept = [
+            row
+            for row, sentence in enumerate(map(self._sentences.__getitem__, self._active))
+            if not sentence.is_done and sentence.limit > self._length
+        ]
         # Live ones first, in their order, then empty slots, which repeat whatever is there
         order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
         totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
-        kept = self._continuing_sentences(totals[:, 0].tolist())
+        parts = [totals, best.slot.gather(1, order), best.token.gather(1, order)]
+        parts += [self._slots_left, self._names, self._limits]
         if len(kept) < len(self._active):
             kept = fill_from_end(kept)
             self._active = [self._active[row] for row in kept]
-            limits = [self._sentences[sentence].limit for sentence in self._active]
-            self._first_limit = min(limits, default=0)
-        if not kept:
-            return
-        sentences = torch.tensor(kept, dtype=torch.int64, device=order.device)
-        order = order[sentences]
-        slots = best.slot[sentences].gather(1, order)
-        tokens = best.token[sentences].gather(1, order)
-        steps = best.token_log_probability[sentences].gather(1, order)
+            if not kept:
+                return
+            sentences = copy_numbers(kept, order.device)
+            parts = [part.index_select(0, sentences) for part in parts]
+        else:
+            sentences = torch.arange(len(kept), device=order.device)
+        self._totals, slots, tokens, self._slots_left, self._names, self._limits = parts
         # A sentence's rows follow each other: old row = old sentence · old W + slot
         rows = (sentences.unsqueeze(1) * self._cache.beam_size + slots).flatten()
-        self._cache.reorder(rows, sentences)
-        self._totals = totals[sentences]
-        self._slots_left = self._slots_left[sentences]
-        self._tokens = self._grow_history(self._tokens, rows, tokens)
-        self._steps = self._grow_history(self._steps, rows, steps)
+        self._cache.reorder(rows, kept)
+        if self._processors:
+            self._tokens = self._grow_history(self._tokens, rows, tokens)
         self._last = tokens.flatten()
         self._length += 1
-
-    def _continuing_sentences(self, best_live: list[float]) -> list[int]:
-        """Describes which rows of sentences continue, given each one's best live total."""
-        kept = []
-        for row, total in enumerate(best_live):
-            sentence = self._sentences[self._active[row]]
-            if total == IMPOSSIBLE or sentence.n_slots < 1:
-                continue
-            if self._stops_early and is_certain(
-                sentence.worst_wanted, total, sentence.largest_divisor
-            ):
-                continue
-            kept.append(row)
-        return kept
 
     @staticmethod
     def _grow_history(grid: Tensor, rows: Tensor, column: Tensor) -> Tensor:
@@ -416,7 +489,7 @@ class _Diversity:
         self._counts = torch.zeros(n_sentences, vocab_size, device=device)
 
     def count(self, sentences: Tensor, tokens: Tensor, is_kept: Tensor) -> None:
-        """Remembers the tokens (B', C) that a group continues with, in sentences (B')."""
+        """Remembers the kept tokens (B', C) that a group continues with, in sentences (B')."""
         if self._counts is not None:
             # A continuation without a slot counts 0, since no hypothesis continues it
             weights = is_kept.to(self._counts.dtype)
@@ -439,16 +512,14 @@ class _GroupSearch(BeamSearch):
         super().__init__(model, shared, [*processors, self._diversity])
 
     def _choose(self, logits: Tensor) -> tuple[Continuations, Tensor | None]:
-        names = torch.tensor(self._active, device=logits.device)
-        sentences, groups = names // self._n_groups, names % self._n_groups
-        self._diversity.start(int(sentences.max()) + 1, logits.shape[1], logits.device)
+        sentences, groups = self._names // self._n_groups, self._names % self._n_groups
+        n_sentences = len(self._sentences) // self._n_groups
+        self._diversity.start(n_sentences, logits.shape[1], logits.device)
         chosen, own_ends = super()._choose(logits)
         for group in range(1, self._n_groups):
             # Groups choose in turn, each knowing the choices before it (Vijayakumar et al. 2018)
-            before = groups == group - 1
-            self._diversity.count(
-                sentences[before], chosen.token[before], self._is_kept(chosen)[before]
-            )
+            before = (groups == group - 1).unsqueeze(1)
+            self._diversity.count(sentences, chosen.token, self._is_kept(chosen) & before)
             # With rules `_row_candidates` leaves the logits as they are, so they serve every group
             later, later_ends = super()._choose(logits)
             is_later = (groups >= group).unsqueeze(1)

@@ -55,7 +55,7 @@ class DecodingCache(Protocol):
     def beam_size(self) -> int:
         """W, rows for each sentence."""
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         """Keeps and rearranges rows; see `model.cache.DecoderCache.reorder`."""
 
 
@@ -379,7 +379,7 @@ class PromptedCache:
         """W, rows for each sentence."""
         return self.cache.beam_size
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         """Keeps and rearranges rows; see `DecoderCache.reorder`."""
         self.cache.reorder(rows, sentences)
 
@@ -398,6 +398,11 @@ class PromptedModel:
         self.on_token = on_token
         """The listener, called with tokens; it may change for each search."""
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+
+    @property
+    def is_watched(self) -> bool:
+        """True while someone listens, whom tokens of a step too many would reach."""
+        return self.on_token is not None
 
     @property
     def _in_torch(self) -> DecodingModel:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tformer_cli.model.transfer import copy_numbers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,7 +41,7 @@ class EnsembleCache:
         """W, rows for each sentence."""
         return self.caches[0].beam_size
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         """Keeps and rearranges rows; see `DecoderCache.reorder`."""
         for cache in self.caches:
             cache.reorder(rows, sentences)
@@ -154,8 +156,9 @@ class ShortlistedCache:
         n_rows: int = self.cache.beam_size
         return n_rows
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         """See `DecodingCache`."""
         self.cache.reorder(rows, sentences)
         # By sentence: all rows of a sentence share its list
-        self.is_listed = self.is_listed[sentences]
+        device = self.is_listed.device
+        self.is_listed = self.is_listed.index_select(0, copy_numbers(sentences, device))

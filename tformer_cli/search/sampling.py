@@ -1,30 +1,43 @@
-"""Random sampling of translations: temperature, top-k and nucleus sampling.
+"""Search with one hypothesis at a time: greedy, and sampling (temperature, top-k, nucleus).
 
 Every hypothesis has its own stream of random numbers, made from the seed, its line and its place
 among the line's candidates, and is computed as a separate sentence. So a line's samples do not
 depend on other lines, nor the first candidate on how many follow.
+
+As in beam search the device chooses, and the host reads a step late where the device is another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tformer_cli.model.cache import fill_from_end
+from tformer_cli.model.transfer import copy_numbers, copy_to_device
+from tformer_cli.search.fetch import Fetch, steps_late
 from tformer_cli.search.hypothesis import Hypothesis, scored_hypothesis
 from tformer_cli.search.processors import ScoreProcessor, StepRows, process
 from tformer_cli.search.source_batches import longest_translations
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from tformer_cli.search.config import DecodingConfig
     from tformer_cli.search.engine import DecodingModel
+
+
+class Choice(NamedTuple):
+    """Next tokens of R hypotheses, and log-probabilities by the model; (R) each."""
+
+    token: Tensor
+    log_probability: Tensor
+    end_log_probability: Tensor
+    """Of the end of sentence."""
 
 
 @torch.inference_mode()
@@ -34,40 +47,78 @@ def greedy_search(
     """Translates a batch (B, S) with its mask, one hypothesis a sentence."""
     limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)
+    hypotheses = _write(model, memory, source_mask, config, limits, _most_probable)
+    return [[hypothesis] for hypothesis in hypotheses]
+
+
+def _most_probable(logits: Tensor, numbers: Tensor) -> Choice:  # noqa: ARG001 - all are alike
+    # the ids before the end of sentence (padding, unknown, beginning) are never generated
+    best_logits, best = logits[:, EOS_ID:].max(dim=-1)
+    normalizer = logits.logsumexp(dim=-1)
+    return Choice(
+        best.add(EOS_ID),
+        (best_logits - normalizer).clamp(max=0.0),
+        (logits[:, EOS_ID] - normalizer).clamp(max=0.0),
+    )
+
+
+def _write(
+    model: DecodingModel,
+    memory: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    limits: Sequence[int],
+    choose: Callable[[Tensor, Tensor], Choice],
+) -> list[Hypothesis]:
+    """Writes N hypotheses token by token, given memories (N, S, D), masks and most tokens.
+
+    `choose` gets logits (R, V) and numbers (R) of the R hypotheses that go on.
+    """
+    device = memory.device
     cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
     hypotheses: list[Hypothesis | None] = [None] * len(limits)
     tokens: list[list[int]] = [[] for _ in limits]
     steps: list[list[float]] = [[] for _ in limits]
+    unread: deque[tuple[list[int], Fetch]] = deque()
+
+    def read(active: list[int], fetch: Fetch) -> None:
+        for number, token, step, end_step in zip(active, *fetch.wait().tolist(), strict=True):
+            if hypotheses[number] is not None:
+                continue
+            if token != EOS_ID and len(tokens[number]) < limits[number]:
+                tokens[number].append(int(token))
+                steps[number].append(step)
+                continue
+            # at its limit a hypothesis ends, whatever was chosen
+            hypotheses[number] = scored_hypothesis(
+                tokens[number], [*steps[number], end_step], config, is_finished=token == EOS_ID
+            )
+
+    lag, length = steps_late(model, device), 0
     active = list(range(len(limits)))
-    last = torch.full((len(active),), BOS_ID, device=source.device)
+    (numbers,) = copy_to_device([torch.arange(len(limits))], device)
+    last = torch.full((len(active),), BOS_ID, device=device)
     while active:
-        logits = model.decode_step(last, cache).float()
-        # the ids before the end of sentence (padding, unknown, beginning) are never generated
-        best_logits, best = logits[:, EOS_ID:].max(dim=-1)
-        normalizer = logits.logsumexp(dim=-1)
-        eos = (logits[:, EOS_ID] - normalizer).clamp(max=0.0).tolist()
-        best_log_probabilities = (best_logits - normalizer).clamp(max=0.0).tolist()
-        continuing = []
-        for row, (sentence, token) in enumerate(
-            zip(active, best.add(EOS_ID).tolist(), strict=True)
-        ):
-            if token != EOS_ID and len(tokens[sentence]) < limits[sentence]:
-                tokens[sentence].append(token)
-                steps[sentence].append(best_log_probabilities[row])
-                continuing.append(row)
-            else:
-                steps[sentence].append(eos[row])
-                hypotheses[sentence] = scored_hypothesis(
-                    tokens[sentence], steps[sentence], config, is_finished=token == EOS_ID
-                )
-        last = best.add(EOS_ID)
-        if continuing and len(continuing) < len(active):
-            continuing = fill_from_end(continuing)
-            rows = torch.tensor(continuing, device=source.device)
-            cache.reorder(rows, rows)
-            last = last[rows]
-        active = [active[row] for row in continuing]
-    return [[hypothesis] for hypothesis in hypotheses if hypothesis is not None]
+        choice = choose(model.decode_step(last, cache).float(), numbers)
+        unread.append((active, Fetch(torch.stack([part.double() for part in choice]))))
+        while len(unread) > lag:
+            read(*unread.popleft())
+        last = choice.token
+        kept = [
+            row
+            for row, number in enumerate(active)
+            if hypotheses[number] is None and limits[number] > length
+        ]
+        if kept and len(kept) < len(active):
+            kept = fill_from_end(kept)
+            rows = copy_numbers(kept, device)
+            cache.reorder(rows, kept)
+            last, numbers = last[rows], numbers[rows]
+        active = [active[row] for row in kept]
+        length += 1
+    while unread:
+        read(*unread.popleft())
+    return [hypothesis for hypothesis in hypotheses if hypothesis is not None]
 
 
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
@@ -92,35 +143,27 @@ def sample(
     # (B, …) -> (B·N, …): a candidate is a separate sentence
     memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
     mask = source_mask.repeat_interleave(n_drawn, dim=0)
-    cache = model.start_cache(memory, mask, 1, max(limits) + 1)
     device = source.device
     names = torch.arange(len(limits), device=device).repeat_interleave(n_drawn)
-    state = _Drawn.empty(len(names), device)
-    limit_of = torch.tensor(limits, device=device)
     streams = _streams(keys, n_drawn, device)
-    by_number: dict[int, Hypothesis] = {}
-    last = torch.full((len(memory),), BOS_ID, device=device)
-    while len(state.numbers):
-        logits = model.decode_step(last, cache).float()
-        # (R, V) for the R candidates that have not ended; rules change the draws, not these
+    # (N, T) what each has so far, for rules
+    written = torch.empty(len(names), 0, dtype=torch.int64, device=device)
+
+    def choose(logits: Tensor, numbers: Tensor) -> Choice:
+        nonlocal written
+        # rules change the draws, not these
         own = logits.log_softmax(dim=-1)
-        rows = StepRows(state.tokens, names[state.numbers], own)
-        length = state.tokens.shape[1]
-        drawn = draw(process(processors, rows), config, uniforms(streams[state.numbers], length))
-        # At its limit a candidate ends, whatever was drawn
-        is_end = drawn == EOS_ID
-        ends = is_end | (limit_of[rows.sentences] <= length)
-        state = state.add_tokens(drawn.masked_fill(ends, EOS_ID), own)
-        for row in ends.nonzero().flatten().tolist():
-            by_number[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
-        continuing = (~ends).nonzero().flatten()
-        if len(continuing) == 0:
-            break
-        if len(continuing) < len(ends):
-            state = state.keep_rows(continuing)
-            cache.reorder(continuing, continuing)
-        last = state.tokens[:, -1]
-    hypotheses = [by_number[number] for number in range(len(names))]
+        rows = StepRows(written[numbers], names[numbers], own)
+        length = written.shape[1]
+        scores = process(processors, rows)
+        drawn = draw(scores, config, uniforms(streams[numbers], length))
+        column = drawn.unsqueeze(1)
+        grown = written.new_full((len(names), 1), EOS_ID)
+        written = torch.cat((written, grown.index_copy_(0, numbers, column)), dim=1)
+        return Choice(drawn, own.gather(1, column).squeeze(1), own[:, EOS_ID])
+
+    most = [limit for limit in limits for _ in range(n_drawn)]
+    hypotheses = _write(model, memory, mask, config, most, choose)
     return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
 
 
@@ -156,46 +199,10 @@ def uniforms(streams: Tensor, step: int) -> Tensor:
     return _shift_right(mixed, 11).double() * 2.0**-53
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """The R hypotheses that are still drawn."""
-
-    numbers: Tensor
-    """(R) sentence · N + candidate."""
-    tokens: Tensor
-    """(R, T) what was drawn."""
-    steps: Tensor
-    """(R, T) log-probabilities by the model."""
-
-    @classmethod
-    def empty(cls, n: int, device: torch.device) -> _Drawn:
-        """Begins n hypotheses."""
-        return cls(
-            numbers=torch.arange(n, device=device),
-            tokens=torch.empty(n, 0, dtype=torch.int64, device=device),
-            steps=torch.empty(n, 0, dtype=torch.float64, device=device),
-        )
-
-    def add_tokens(self, tokens: Tensor, own: Tensor) -> _Drawn:
-        """Adds a token (R) to each, given its log-probabilities (R, V)."""
-        column = tokens.unsqueeze(1)
-        steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)
-        return _Drawn(self.numbers, torch.cat((self.tokens, column), dim=1), steps)
-
-    def keep_rows(self, rows: Tensor) -> _Drawn:
-        """Keeps some."""
-        return _Drawn(self.numbers[rows], self.tokens[rows], self.steps[rows])
-
-    def hypothesis(self, row: int, is_finished: bool, config: DecodingConfig) -> Hypothesis:
-        """Returns one that has ended."""
-        tokens, steps = self.tokens[row, :-1].tolist(), self.steps[row].tolist()
-        return scored_hypothesis(tokens, steps, config, is_finished=is_finished)
-
-
 def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:
     """(B·N) a number for each candidate of each sentence."""
-    candidates = torch.arange(n_drawn, device=device) * INCREMENT
-    return _mix_bits((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
+    candidates = torch.arange(n_drawn) * INCREMENT
+    return _mix_bits((torch.tensor(keys).unsqueeze(1) ^ candidates).flatten()).to(device)
 
 
 def _mix_bits(numbers: Tensor) -> Tensor:

@@ -53,13 +53,16 @@ def source_batch(
     """Pads sentences, each ended by its end of sentence: (B, S) ids and their mask."""
     import torch
 
+    from tformer_cli.model.transfer import copy_to_device
+
     # padded by the length that `plan_source_batches` is given, whatever ends a sentence
     longest = min(padded_length(max(map(len, sentences)) + 1), max_positions)
     ended = [ended_source(sentence, eos=eos) for sentence in sentences]
     rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in ended]
     lengths = torch.tensor(list(map(len, ended)))
     mask = torch.arange(longest) < lengths.unsqueeze(1)
-    return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)
+    ids, mask = copy_to_device([torch.tensor(rows), mask], torch.device(device))
+    return ids, mask.bool()
 
 
 def image_batch(

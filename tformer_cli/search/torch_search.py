@@ -212,8 +212,7 @@ class TorchSteps:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Steps`."""
         if histories[0]:  # the first step has nothing before it
-            rows = torch.tensor(parents, device=self._device)
-            self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
+            self._cache.reorder(torch.tensor(parents, device=self._device), [0])
         last = torch.tensor([history[-1] if history else BOS_ID for history in histories])
         logits = self._model.decode_step(last.to(self._device), self._cache)
         own = logits.float().log_softmax(dim=-1)

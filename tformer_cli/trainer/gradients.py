@@ -3,20 +3,20 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
+from tformer_cli.model.transfer import copy_to_device
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.loss import Loss, projected_loss
 from tformer_cli.trainer.report_interval import ReportInterval
-from tformer_cli.trainer.segment_memory import SegmentMemory
+from tformer_cli.trainer.segment_memory import SegmentMemory, begins_text
 
 _ROOM = 1e-6
 """Constant that torch adds to a norm before dividing by it."""
@@ -84,19 +84,20 @@ def batch_loss(
     """Computes the loss of a batch, summed over its target tokens."""
     # For R-Drop the model reads the batch twice, as one with twice as many sentences. With a
     # memory, rows continue those of the previous batch, without R-Drop.
-    device = next(model.parameters()).device
-    targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
-    with autocast(device, precision):
-        hidden = _target_hidden(model, batch, device, 2 if r_drop else 1, memory)
+    is_target = batch.target_output != PAD_ID
+    targets = batch.target_output[is_target] - model.first_target
+    sides = [batch.source, batch.source_mask, batch.target_input, is_target]
+    if r_drop:
+        sides = [side.repeat(2, 1) for side in sides]
+    with autocast(next(model.parameters()).device, precision):
+        hidden, targets = _target_hidden(model, sides, targets, memory)
         if r_drop:
             # (2N, D), the passes one after the other -> the passes of each token
             passes = hidden[: 2 * len(targets)].view(2, len(targets), -1)
             hidden = passes.transpose(0, 1).flatten(0, 1)
         else:
             # Kernels may fill rows up to a multiple; target -1 keeps those out of the loss
-            filling = (0, len(hidden) - len(targets))
-            targets = functional.pad(targets, filling, value=-1)
-        targets = _move(targets, device)
+            targets = functional.pad(targets, (0, len(hidden) - len(targets)), value=-1)
         return projected_loss(
             hidden,
             model.output_matrix,
@@ -110,34 +111,32 @@ def batch_loss(
 
 def _target_hidden(
     model: Model,
-    batch: Batch,
-    device: torch.device,
-    n_passes: int,
+    sides: Sequence[Tensor],
+    targets: Tensor,
     memory: SegmentMemory | None = None,
-) -> Tensor:
-    """Computes the hidden states that target tokens are predicted from."""
-    source, source_mask, target_input, output = (
-        side.repeat(n_passes, 1)
-        for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)
-    )
-    is_target = output != PAD_ID
+) -> tuple[Tensor, Tensor]:
+    """Computes the hidden states that targets are predicted from; both on the model's device."""
+    source, source_mask, target_input, is_target = sides
     if model.operations is not None and memory is None:
         hidden = model.operations.hidden_states(
             model, (source, source_mask), (target_input, is_target)
         )
         if hidden is not None:
-            return hidden
+            return hidden, targets
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
-    positions = _move(is_target.flatten().nonzero().squeeze(1), device)
-    source_mask = _move(source_mask, device)
+    positions = is_target.flatten().nonzero().squeeze(1)
+    n_columns = is_target.shape[1]
+    begins = memory is not None and begins_text(target_input)
+    source, source_mask, target_input, positions, targets = copy_to_device(
+        (source, source_mask, target_input, positions, targets), next(model.parameters()).device
+    )
     if memory is not None and isinstance(model, Transformer):
-        hidden = memory.read(model, target_input)
+        hidden = memory.read(model, target_input, begins=begins)
     else:
-        moved = _move(target_input, device)
-        hidden = model.target_hidden(_move(source, device), source_mask, moved)
+        hidden = model.target_hidden(source, source_mask.bool(), target_input)
     # (B, T, D) -> (N, D): the vocabulary is compared only with tokens, not with padding. Where
     # targets label source tokens, states continue after the last target.
-    return hidden[:, : output.shape[1]].flatten(0, 1).index_select(0, positions)
+    return hidden[:, :n_columns].flatten(0, 1).index_select(0, positions), targets
 
 
 def clip_gradients(model: Model, largest_norm: float) -> Tensor:
@@ -148,7 +147,3 @@ def clip_gradients(model: Model, largest_norm: float) -> Tensor:
     if largest_norm and (norm.device.type != "cpu" or not norm + _ROOM <= largest_norm):
         clip_grads_with_norm_(parameters, largest_norm, norm, foreach=True)
     return norm
-
-
-def _move(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.to(device, non_blocking=True)

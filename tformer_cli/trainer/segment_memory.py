@@ -26,16 +26,15 @@ class SegmentMemory:
     def clear(self) -> None:
         self.states = []
 
-    def read(self, model: Transformer, tokens: Tensor) -> Tensor:
-        """Reads the next segment (B, T) of each row; nothing comes before a text's `<s>`.
+    def read(self, model: Transformer, tokens: Tensor, *, begins: bool) -> Tensor:
+        """Reads the next segment (B, T) of each row; returns the last hidden states (B, T, D).
 
-        Returns the last hidden states (B, T, D), on the model's device.
+        Nothing comes before a segment that begins its text.
         """
-        if bool((tokens[:, 0] == BOS_ID).all()):
+        if begins:
             self.clear()
         earlier = [states[: len(tokens)] for states in self.states]
-        moved = tokens.to(model.output_matrix.device, non_blocking=True)
-        hidden, self.states = model.read_on(moved, earlier, segment=tokens.shape[1])
+        hidden, self.states = model.read_on(tokens, earlier, segment=tokens.shape[1])
         return hidden
 
     def tensors(self, position: LoaderPosition) -> dict[str, Tensor]:
@@ -51,3 +50,8 @@ class SegmentMemory:
         if tensors[_POSITION].tolist() == [position.epoch, position.batch]:
             n_layers = sum(name.startswith(_LAYER) for name in tensors)
             self.states = [tensors[f"{_LAYER}{layer}"].clone() for layer in range(n_layers)]
+
+
+def begins_text(tokens: Tensor) -> bool:
+    """Returns whether each row of a segment (B, T) begins its text with `<s>`."""
+    return bool((tokens[:, 0] == BOS_ID).all())

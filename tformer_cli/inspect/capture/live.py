@@ -281,7 +281,7 @@ class _RecordingCache:
     def beam_size(self) -> int:
         return self.cache.beam_size
 
-    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+    def reorder(self, rows: Tensor, sentences: Sequence[int]) -> None:
         self.cache.reorder(rows, sentences)
         # a search may reorder more than once between two steps
         self.parents = [self.parents[row] for row in rows.tolist()]
@@ -294,6 +294,9 @@ class NotSearchedError(LookupError):
 
 class RecordingModel:
     """Hands everything on to a model and records the attention of searches that run on it."""
+
+    is_watched = True
+    """No search goes a step too far."""
 
     def __init__(self, model: Transformer, n_candidates: int = 0, n_start: int = 0) -> None:
         self._model = model

@@ -1,0 +1,24 @@
+"""Copies from the host to a device, which the host does not wait for."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def copy_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Copies int64 and bool tensors in one piece; elsewhere than on the CPU all become int64."""
+    if device.type == "cpu":
+        return list(tensors)
+    # Only from pinned memory does a copy run beside the host; torch keeps the buffer until then
+    sizes = [tensor.numel() for tensor in tensors]
+    buffer = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=True)
+    for part, tensor in zip(torch.split_with_sizes(buffer, sizes), tensors, strict=True):
+        part.copy_(tensor.flatten())
+    copies = torch.split_with_sizes(buffer.to(device, non_blocking=True).long(), sizes)
+    return [part.view(tensor.shape) for part, tensor in zip(copies, tensors, strict=True)]
+
+
+def copy_numbers(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Copies numbers below 2³¹ to a device: (N) int64."""
+    return copy_to_device([torch.tensor(numbers, dtype=torch.int64)], device)[0]
