@@ -38,8 +38,6 @@ import shlex
 import shutil
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
-from inspect import getsource
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,11 +46,11 @@ from typer.testing import CliRunner
 
 from tests.example_shell import ExampleShell
 from tformer_cli.cli.app import app
+from tformer_cli.guide.recipe_schema import sentences_of
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import START_KEYS, load_recipe, recipe_names, recipes_directory
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.settings import Option, declared_options
 from tformer_cli.text.config import CorpusConfig, DataConfig, TokenizerConfig
 from tformer_cli.trainer.config import (
     StartConfig,
@@ -724,16 +722,6 @@ def test_every_field_and_schema_is_in_the_guide_to_formats(shell, desk, tmp_path
 
 
 # The recipes
-
-
-def sentences_of(settings) -> dict[str, str]:
-    """The sentence under each field of a settings dataclass, or else its option's help."""
-    body = ast.parse(getsource(settings)).body[0].body
-    sentences = {name: option.help for name, option in declared_options(settings, Option).items()}
-    for statement, text in pairwise(body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
-            sentences[statement.target.id] = " ".join(text.value.value.split())
-    return sentences
 
 
 def default_of(key) -> str:

@@ -48,21 +48,34 @@ class Limits(NamedTuple):
 
     words: str
     hold: Callable[[Any], bool]
+    bounds: Mapping[str, Any]
+    """The same in keywords of JSON Schema, for editors."""
 
 
 # An infinity passes none of them: it would turn scores and learning rates into NaN.
-NOT_NEGATIVE = Limits("a number of at least 0", lambda value: 0.0 <= value < math.inf)
-POSITIVE = Limits("a number above 0", lambda value: 0.0 < value < math.inf)
-FRACTION = Limits("at least 0 and below 1", lambda value: 0.0 <= value < 1.0)
-SHARE = Limits("above 0 and at most 1", lambda value: 0.0 < value <= 1.0)
+NOT_NEGATIVE = Limits(
+    "a number of at least 0", lambda value: 0.0 <= value < math.inf, {"minimum": 0}
+)
+POSITIVE = Limits("a number above 0", lambda value: 0.0 < value < math.inf, {"exclusiveMinimum": 0})
+FRACTION = Limits(
+    "at least 0 and below 1",
+    lambda value: 0.0 <= value < 1.0,
+    {"minimum": 0, "exclusiveMaximum": 1},
+)
+SHARE = Limits(
+    "above 0 and at most 1",
+    lambda value: 0.0 < value <= 1.0,
+    {"exclusiveMinimum": 0, "maximum": 1},
+)
 
 
 def at_least(low: int) -> Limits:
-    return Limits(f"at least {low}", lambda value: low <= value < math.inf)
+    return Limits(f"at least {low}", lambda value: low <= value < math.inf, {"minimum": low})
 
 
 def between(low: int, high: int) -> Limits:
-    return Limits(f"{low} to {high}", lambda value: low <= value <= high)
+    bounds = {"minimum": low, "maximum": high}
+    return Limits(f"{low} to {high}", lambda value: low <= value <= high, bounds)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ NO_PATHS = {
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST", "HOST:PORT", "URL", "SECONDS", "CODE-CODE", "COLUMN", "FIELD"),
     *("SPLIT", "CONFIG", "CHECK", "METHOD", "LANG-LANG", "FORMAT|lines", "KEY", "N,N"),
-    *("ADDRESS", "PREFIX"),
+    *("ADDRESS", "PREFIX", "METRIC=VALUE"),
     *("|".join(words) for words in (MetricName, get_args(Engine), get_args(PrecisionChoice))),
 }
 """What texts are called that name neither a file nor a directory."""

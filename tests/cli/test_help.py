@@ -218,7 +218,7 @@ def test_recipes_and_files_are_completed(tmp_path, monkeypatch):
         ("tformer help tokenize s", ["stats"]),
         ("tformer help trans", ["translate", "translate-corpus"]),
         ("tformer inspect he", ["heads"]),
-        ("tformer recipes c", ["copy"]),
+        ("tformer recipes c", ["copy", "check"]),
     ],
 )
 def test_values_are_completed(line, offered):

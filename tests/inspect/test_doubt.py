@@ -127,6 +127,7 @@ def calibrate(path, texts, *options):
 
 def test_a_report_has_every_kind_and_every_number(calibrated):
     path, report = calibrated
+    assert report["schema"] == "tformer.calibration/1"
     kinds = [kind["kind"] for kind in report["kinds"]]
     assert kinds == ["chrF", *BROKEN_SOURCES, *BROKEN_TARGETS]
     assert (report["lines"], report["wrong"], report["kinds"][0]["auroc"]) == (64, 0, None)

@@ -30,7 +30,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 # Far beyond any use; a damaged or hostile file must not make the program allocate without end.
-_RANGES = {
+RANGES = {
     "d_model": (1, 1 << 16),
     "n_heads": (1, 1 << 10),
     "d_head": (0, 1 << 16),
@@ -52,8 +52,8 @@ _LARGEST_IMAGE = (1 << 13, 1 << 13, 4)
 _MOST_PATCHES = 1 << 16
 PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
     {
-        "n_encoder_layers": range(1, _RANGES["n_encoder_layers"][1] + 1),
-        "n_decoder_layers": range(1, _RANGES["n_decoder_layers"][1] + 1),
+        "n_encoder_layers": range(1, RANGES["n_encoder_layers"][1] + 1),
+        "n_decoder_layers": range(1, RANGES["n_decoder_layers"][1] + 1),
         # only language models have these
         "target_bos": (True,),
         "target_eos": (True,),
@@ -244,7 +244,7 @@ class ModelConfig:
     """Augmentation: half of the images are mirrored, left to right, while training."""
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name}: must be {least} to {most}, but is {value}")
@@ -410,7 +410,7 @@ class ModelConfig:
     @property
     def longest_text(self) -> int:
         """Positions of the longest text: a model with a memory reads on from segment to segment."""
-        return _RANGES["max_positions"][1] if self.memory else self.n_positions
+        return RANGES["max_positions"][1] if self.memory else self.n_positions
 
     @property
     def key_width(self) -> int:

@@ -89,6 +89,7 @@ class DecodingConfig:
         Limits(
             f"from 0 to {LARGEST_LENGTH_PENALTY:g}",
             lambda value: 0.0 <= value <= LARGEST_LENGTH_PENALTY,
+            {"minimum": 0, "maximum": LARGEST_LENGTH_PENALTY},
         ),
     ] = _setting(
         0.6,
@@ -166,7 +167,8 @@ class DecodingConfig:
         0, "Never repeat an n-gram of N tokens; 0 allows repetition.", "kernels", "Search"
     )
     repetition_penalty: Annotated[
-        float, Limits("from 1 to 1e6", lambda value: 1.0 <= value <= 1e6)
+        float,
+        Limits("from 1 to 1e6", lambda value: 1.0 <= value <= 1e6, {"minimum": 1, "maximum": 1e6}),
     ] = _setting(
         1.0,
         "Multiply the log-probability of tokens already in the translation by X (Keskar "

@@ -61,9 +61,14 @@ class OpeningSettings:
         0, "CPU threads; 0 uses all cores.", "Machine", min=0, max=1024
     )
     """Not for the torch engine, which uses `torch.set_num_threads`."""
-    seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
-        setting(1, "Random seed for sampling.", "Machine", min=0)
-    )
+    seed: Annotated[
+        int,
+        Limits(
+            f"from 0 to {SEEDS - 1}",
+            lambda value: 0 <= value < SEEDS,
+            {"minimum": 0, "exclusiveMaximum": SEEDS},
+        ),
+    ] = setting(1, "Random seed for sampling.", "Machine", min=0)
     too_long: TooLong = setting(
         "split",
         "For a line longer than the model can take: translate it in parts (split), cut it off "

@@ -107,7 +107,9 @@ class CorpusConfig:
     weight: Annotated[
         float,
         Limits(
-            f"above 0 and at most {LARGEST_WEIGHT:g}", lambda value: 0.0 < value <= LARGEST_WEIGHT
+            f"above 0 and at most {LARGEST_WEIGHT:g}",
+            lambda value: 0.0 < value <= LARGEST_WEIGHT,
+            {"exclusiveMinimum": 0, "maximum": LARGEST_WEIGHT},
         ),
     ] = 1.0
     """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
@@ -186,7 +188,11 @@ class DataConfig:
     """Longest side of a training pair, in tokens; longer pairs are skipped and counted."""
     max_length_ratio: Annotated[
         float,
-        Limits("0 (off) or at least 1", lambda value: value == 0.0 or 1.0 <= value < math.inf),
+        Limits(
+            "0 (off) or at least 1",
+            lambda value: value == 0.0 or 1.0 <= value < math.inf,
+            {"anyOf": [{"const": 0}, {"minimum": 1}]},
+        ),
     ] = 0.0
     """Largest ratio of the longer side of a pair to the shorter, in tokens; pairs above it are
     skipped (0: keep all)."""

@@ -13,13 +13,13 @@ from tformer_cli.kinds import training_of
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.search.sentences import split_sentences
-from tformer_cli.text.config import CorpusConfig, DataConfig
-from tformer_cli.text.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
+from tformer_cli.text.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.text.languages import frequent_words
 from tformer_cli.text.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.text.loading.loader import Mixture
 from tformer_cli.text.tokenizer import Tokenizer, read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.train.checking import check_files
 from tformer_cli.train.start import start_tokenizer
 from tformer_cli.wording import count_of, is_blank
 
@@ -27,30 +27,6 @@ from tformer_cli.wording import count_of, is_blank
 MOST_SAMPLED = 2000
 # Lines of a corpus whose words are counted, and of these at a time.
 MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
-
-
-def check_files(recipe: Recipe) -> None:
-    """Checks that the files of all corpora exist, before reading any."""
-    check_files_of("data.train", recipe.data.train, recipe.data)
-    check_files_of("data.valid", recipe.data.valid, recipe.data)
-
-
-def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) -> None:
-    """Checks that the files of the corpora under a recipe's key exist."""
-    for corpus in corpora:
-        for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
-            path = Path(data.directory) / Path(name).expanduser()
-            if not path.exists():
-                origin = f". {data.origin}" if data.origin else ""
-                raise DataError.of(
-                    "{}: no such file {}; set data.directory ({changes} "
-                    "data.directory=DIR) to the folder that holds it{}",
-                    key,
-                    path,
-                    origin,
-                )
-            if not path.is_dir() or name != corpus.images:
-                corpus_file(name, data.directory)
 
 
 def named_inputs(recipe: Recipe) -> list[NamedPath]:

@@ -56,7 +56,12 @@ class TrainingConfig:
     """Training of a model, and its limits."""
 
     seed: Annotated[
-        int, Limits("at least 0 and below 2^63", lambda value: 0 <= value < 1 << 63)
+        int,
+        Limits(
+            "at least 0 and below 2^63",
+            lambda value: 0 <= value < 1 << 63,
+            {"minimum": 0, "exclusiveMaximum": 1 << 63},
+        ),
     ] = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: Annotated[int, at_least(0)] = 4096

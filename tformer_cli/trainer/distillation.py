@@ -15,7 +15,11 @@ from tformer_cli.settings import Limits, between, check_limits
 from tformer_cli.text.config import LARGEST_WEIGHT, CorpusConfig
 
 Choice = Literal["chrf", "bleu", "first"]
-_WEIGHT = Limits(f"0 to {LARGEST_WEIGHT:g}", lambda value: 0.0 <= value <= LARGEST_WEIGHT)
+_WEIGHT = Limits(
+    f"0 to {LARGEST_WEIGHT:g}",
+    lambda value: 0.0 <= value <= LARGEST_WEIGHT,
+    {"minimum": 0, "maximum": LARGEST_WEIGHT},
+)
 
 
 @dataclass(frozen=True, kw_only=True)

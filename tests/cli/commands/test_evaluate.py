@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import commands
 from tests.commands import under
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
@@ -31,7 +32,7 @@ def test_hypotheses_are_scored_as_json(files):
     record = record_of(
         "--hypothesis", files / "two", "--reference", files / "one", "--format", "json"
     )
-    assert set(record) == {"lines", "bleu", "chrf", "ter"}
+    assert set(record) == {"schema", "lines", "bleu", "chrf", "ter"}
     assert record["lines"] == 4
     assert record["bleu"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     both = run(
@@ -137,3 +138,67 @@ def test_a_hypothesis_that_is_the_reference_is_fine(english_to_french):
     done = run("--hypothesis", text, "--reference", text)
     assert (done.exit_code, done.stderr) == (0, "")
     assert "100.00" in done.stdout
+
+
+def gate(*limits):
+    return [part for limit in limits for part in ("--fail-under", limit)]
+
+
+def test_a_score_at_its_limit_passes_and_one_below_it_fails(files):
+    words = ["--hypothesis", files / "two", "--reference", files / "one"]
+    scores = record_of(*words, "--format", "json")
+    bleu, chrf = scores["bleu"]["score"], scores["chrf"]["score"]
+    assert (scores["schema"], run(*words, *gate(f"bleu={bleu!r}")).exit_code) == (
+        "tformer.scores/1",
+        0,
+    )
+    plain, failed = run(*words), run(*words, *gate("bleu=99.5", f"chrf={chrf!r}", "chrf=100"))
+    assert failed.exit_code == 1
+    # The scores are printed as always
+    assert failed.stdout == plain.stdout
+    assert failed.stderr.splitlines()[-1] == (
+        f"error: --fail-under: bleu {bleu:.2f} < 99.5, chrf {chrf:.2f} < 100"
+    )
+
+
+def test_a_score_just_below_its_limit_is_not_shown_as_the_limit(files):
+    words = ["--hypothesis", files / "two", "--reference", files / "one"]
+    value = record_of(*words, "--format", "json")["bleu"]["score"]
+    limit = round(value, 2) if round(value, 2) > value else value + 1e-9
+    failed = run(*words, *gate(f"bleu={limit!r}"))
+    assert failed.exit_code == 1
+    assert f"bleu {value!r} <" in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["ter", "perplexity"])
+def test_what_is_better_lower_has_a_limit_above(model, files, name):
+    words = [model, "-i", files / "source", "--reference", files / "one", "-q"]
+    record = record_of(*words, "--format", "json")
+    value = record[name]["score"] if name == "ter" else record[name]
+    assert run(*words, "--fail-over", f"{name}={value!r}").exit_code == 0
+    failed = run(*words, "--fail-over", f"{name}={value / 2!r}", *gate("bleu=100"))
+    assert failed.exit_code == 1
+    assert failed.stderr.startswith("error: --fail-under, --fail-over: bleu ")
+    assert f", {name} {value:.2f} > {value / 2:g}" in failed.stderr
+    refused(*words, *gate(f"{name}=3"), says=f"{name} is better lower; write --fail-over {name}=3")
+
+
+def test_labels_and_texts_have_limits_of_their_own(zoo, tmp_path):
+    folder = zoo.inputs
+    labels = ["evaluate", zoo["classifier"], "-i", folder / "text.en"]
+    labels += ["--reference", folder / "labels", "-q"]
+    text = ["evaluate", zoo["language_model"], "--text", folder / "text.en", "-q"]
+    gaps = ["evaluate", zoo["masked"], "--text", folder / "text.en", "-q"]
+    for words, option, names in (
+        (labels, "--fail-under", ("accuracy", "macro_f1")),
+        (text, "--fail-over", ("perplexity", "bits_per_byte", "loss")),
+        (gaps, "--fail-under", ("accuracy",)),
+    ):
+        record = commands.record_of(*words, "--format", "json")
+        assert record["schema"] == "tformer.scores/1"
+        for name in names:
+            value, sign = record[name], 1 if option == "--fail-under" else -1
+            assert commands.run(*words, option, f"{name}={value!r}").exit_code == 0
+            failed = commands.run(*words, option, f"{name}={value + sign}")
+            assert failed.exit_code == 1, name
+            assert failed.stderr.startswith(f"error: {option}: {name} ")

@@ -45,6 +45,7 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
     total = -sum(values)
     n_bytes = sum(len(line) + 1 for line in texts)
     assert record == {
+        "schema": "tformer.scores/1",
         "tokens": len(values),
         "bytes": n_bytes,
         "loss": pytest.approx(total / len(values), rel=1e-5),
@@ -59,7 +60,8 @@ def test_torch_scores_the_same_without_the_kernels(language_model, text, monkeyp
     first = record_of(*arguments)
     monkeypatch.setattr(Generator, "compiled_scorer", lambda self: None)
     second = record_of(*arguments)
-    assert first.pop("signature") == second.pop("signature")
+    for name in ("schema", "signature"):
+        assert first.pop(name) == second.pop(name)
     assert first == pytest.approx(second, rel=1e-5)
 
 
@@ -114,6 +116,7 @@ def test_language_models_are_compared_in_lines_or_blocks(language_model, changed
     record = record_of("evaluate", language_model, *options, "--baseline-model", other)
     for model, found in ((language_model, record), (other, record["baseline"])):
         alone = record_of("evaluate", model, *options)
+        del alone["schema"]
         assert {name: found[name] for name in alone} == alone
     (change,) = record["changes"]
     measure = "bits_per_byte" if kind == "lines" else "loss"

@@ -1,6 +1,8 @@
 """Commands that print what ships: recipes, help and built-in corpora."""
 
-from typing import get_args
+import json
+import tomllib
+from typing import get_args, get_type_hints
 
 import pytest
 import typer
@@ -8,9 +10,15 @@ from typer.testing import CliRunner
 
 from tests.commands import run, under
 from tformer_cli.cli.app import app
+from tformer_cli.guide.recipe_schema import recipe_schema
 from tformer_cli.plugins.built_in.commands.make_corpus import Task
 from tformer_cli.plugins.built_in.make_corpus import BUILT_IN
-from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
+from tformer_cli.recipe import Recipe, load_recipe, recipe_names, recipes_directory
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.settings import Limits
+from tformer_cli.text.config import CorpusConfig, DataConfig
+from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.distillation import DistillationConfig
 
 recipes_refused, recipes = under("recipes", "refused", "run")
 
@@ -141,3 +149,119 @@ def test_strings_have_answers_and_gold(tmp_path, task, first, answer, gold):
 
 def test_every_built_in_corpus_can_be_asked_for():
     assert get_args(Task) == tuple(BUILT_IN)
+
+
+BROKEN = {
+    "training.max_stepps = 1": "unknown key; did you mean",
+    "training.learning_rate = 0.0": "must be a number above 0",
+    "training.warmup_share = 1.5": "must be above 0 and at most 1",
+    "training.max_steps = -1": "must be at least 0",
+    'training.optimizer = "sgd"': "must be 'adam'",
+    "training.batch_growth = [[0.5]]": "must be a list of 2",
+    "model.n_heads = 0": "must be 1 to 1024",
+    "model.gated = 1": "must be true or false",
+    'model.preset = "huge"': 'must be one of "tiny"',
+    'start.model = "runs/a"': "unknown key",
+    "data.max_length_ratio = 0.5": "must be 0 (off) or at least 1",
+    'data.train = [{ tsv = "a.tsv", weight = 0.0 }]': "must be above 0",
+    'data.train = [{ tvs = "a.tsv" }]': "unknown key; did you mean",
+    "decoding.beam_size = 1.5": "must be a whole number",
+    'tokenizer.new_tokens = "x"': "must be a list",
+    "wrong = 1": "unknown key",
+}
+RIGHT = """data.train = [{ tsv = "a.tsv" }]
+training.max_steps = 1
+"""
+
+
+def broken_recipe(line):
+    """The right recipe with a line in the place of the one of the same key."""
+    key = line.partition(" =")[0]
+    return "\n".join([line, *(row for row in RIGHT.splitlines() if not row.startswith(key))])
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_a_broken_recipe_fails_its_check(tmp_path, line):
+    file = tmp_path / "my.toml"
+    file.write_text(RIGHT)
+    assert recipes("check", file, "--without-files").stdout == f"{file}: correct\n"
+    file.write_text(broken_recipe(line))
+    error = recipes_refused("check", file, "--without-files", says=BROKEN[line])
+    # Word for word as the training would say it
+    assert run("train", file, "-o", tmp_path / "run").stderr == error
+
+
+def test_the_schema_takes_shipped_recipes_and_refuses_broken_ones():
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(recipes("schema").stdout)
+    jsonschema.Draft7Validator.check_schema(schema)
+    validator = jsonschema.Draft7Validator(schema)
+    for name in recipe_names():
+        file = recipes_directory() / f"{name}.toml"
+        assert [*validator.iter_errors(tomllib.loads(file.read_text("utf-8")))] == [], name
+        assert validator.is_valid(json.loads(json.dumps(load_recipe(name).to_mapping()))), name
+    assert validator.is_valid(tomllib.loads(RIGHT))
+    assert [line for line in BROKEN if validator.is_valid(tomllib.loads(broken_recipe(line)))] == []
+
+
+def test_the_bounds_of_the_schema_are_the_limits_of_the_settings():
+    steps = (-1, 0, 1e-9, 0.5, 0.999999, 1, 1.5, 2, 100, 101, 1e3, 1e4, 1e6, 1e7, 1e12, 2**63)
+    tried = 0
+    for settings in (TrainingConfig, DataConfig, CorpusConfig, DistillationConfig, DecodingConfig):
+        properties = recipe_schema.__globals__["_table"](settings)["properties"]
+        for name, hint in get_type_hints(settings, include_extras=True).items():
+            for limits in getattr(hint, "__metadata__", ()):
+                if isinstance(limits, Limits):
+                    tried += 1
+                    assert [limits.hold(step) for step in steps] == [
+                        holds_bounds(properties[name], step) for step in steps
+                    ], (settings, name)
+    assert tried > 30
+
+
+def holds_bounds(schema, value):
+    choices = schema.get("anyOf", [{}])
+    return (
+        schema.get("minimum", -2) <= value <= schema.get("maximum", 2e63)
+        and schema.get("exclusiveMinimum", -2) < value < schema.get("exclusiveMaximum", 2e63)
+        and any(c.get("const", value) == value >= c.get("minimum", -2) for c in choices)
+    )
+
+
+def test_every_key_of_the_schema_has_its_sentence_and_its_default():
+    schema = recipe_schema()
+    tables = schema["properties"]
+    assert [*tables] == [name for name in Recipe.__dataclass_fields__ if name != "start"]
+    assert {*tables["model"]["properties"]} >= {"preset", "from", "frozen", "d_model"}
+    assert tables["data"]["required"] == ["train"]
+    for table in (*tables.values(), tables["data"]["properties"]["train"]["items"]):
+        for name, key in table["properties"].items():
+            assert key["description"], name
+            assert "default" in key or name in ("train", "preset"), name
+    training = TrainingConfig()
+    for name, key in tables["training"]["properties"].items():
+        assert key["default"] == json.loads(json.dumps(getattr(training, name)))
+
+
+def test_all_wrong_recipes_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    files = {
+        "right.toml": RIGHT,
+        "wrong.toml": broken_recipe("wrong = 1"),
+        "no-file.toml": broken_recipe('data.train = [{ tsv = "b.tsv" }]'),
+        "no-model.toml": RIGHT + 'model.from = "runs/none"\n',
+        "frozen.toml": RIGHT + 'model.from = "runs/none"\nmodel.frozen = ["nothing"]\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    done = recipes("check", *files, "nosuch.toml")
+    assert (done.exit_code, done.stdout) == (2, "right.toml: correct\n")
+    errors = done.stderr.splitlines()
+    assert [line.split(": ")[:2] for line in errors] == [
+        ["error", name] for name in [*files, "nosuch.toml"][1:]
+    ]
+    assert "data.train: no such file b.tsv" in errors[1]
+    assert "runs/none" in errors[2]
+    assert recipes("check", "no-file.toml", "no-model.toml", "--without-files").exit_code == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*files, "a.tsv"])

@@ -42,9 +42,11 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
 from tformer_cli.metrics.choices import record_key
+from tformer_cli.metrics.gates import MEASURES, WITHOUT_MODEL, check_gates
 from tformer_cli.sockets import load_place
 from tformer_cli.text.lines import LineCounts
 
+SCHEMA = "tformer.scores/1"
 SHARE_OF_EQUAL = "tformer_cli.plugins.corpora_tools.quality.doubts:share_of_equal"
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ def evaluate(
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
+        tformer evaluate runs/mine -i test.en --reference test.fr --fail-under bleu=30
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
         tformer evaluate runs/ratings -i ratings/test.txt --reference ratings/test.label
@@ -101,15 +104,21 @@ def evaluate(
     as_json = scores.report_format == "json"
     if language.text is not None:
         chosen = language.check(model, texts, scores)
-        _evaluate_text(
+        _check_reads_text(chosen)
+        gates = scores.gates(MEASURES[_kind(chosen).measured_by])
+        record = _evaluate_text(
             chosen, texts.baseline_model, language, options, as_json=as_json, quiet=quiet
         )
+        check_gates(gates, record)
         return
     _check_inputs(model, texts, pictures)
-    if model is not None and _kind(model).measured_by == "labels":
+    measured_by = "translations" if model is None else _kind(model).measured_by
+    gates = scores.gates(WITHOUT_MODEL if model is None else MEASURES[measured_by])
+    if model is not None and measured_by == "labels":
         kind, values = TASKS[read_config(model).task].singular, scores.for_translations()
         _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
-        _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
+        record = _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
+        check_gates(gates, record)
         return
     if texts.baseline_model is not None:
         raise UsageError(
@@ -118,7 +127,7 @@ def evaluate(
         )
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
-    _evaluate_translations(model, texts, scores, options, decoding, quiet=quiet)
+    check_gates(gates, _evaluate_translations(model, texts, scores, options, decoding, quiet=quiet))
 
 
 def _kind(model: Path) -> "Kind":
@@ -152,7 +161,8 @@ def _evaluate_translations(
     decoding: "SearchOverrides",
     *,
     quiet: bool,
-) -> None:
+) -> dict[str, Any]:
+    """Shows the scores of translations; returns their record."""
     from tformer_cli.evaluate import evaluate as workflow
     from tformer_cli.kinds.lines.job import ResultCounts
 
@@ -185,13 +195,19 @@ def _evaluate_translations(
     for hint in (score.hint for score in result.scores if score.hint):
         note(hint, quiet=quiet)
     has_intervals = scores.confidence
+    record = result.record(has_intervals=has_intervals)
     if scores.report_format == "json":
-        write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))
+        _write_record(record)
     elif sys.stdout.isatty():
         show_evaluation(stdout_console(), result, has_intervals=has_intervals)
     else:  # a signature is one piece, to be copied and cut
         for name, value, how_computed in result.rows(has_intervals=has_intervals):
             write_line(f"{name:<12}{value:>9}  {how_computed}")
+    return record
+
+
+def _write_record(record: Mapping[str, Any]) -> None:
+    write_line(json.dumps({"schema": SCHEMA, **record}, ensure_ascii=False))
 
 
 def _read(texts: TextOptions, read: LineCounts, *, quiet: bool) -> list[list[str]]:
@@ -234,7 +250,8 @@ def _evaluate_labels(
     *,
     as_json: bool,
     quiet: bool,
-) -> None:
+) -> dict[str, Any]:
+    """Shows the scores of a classifier or tagger; returns their record."""
     references = texts.reference or ()
     # Images may bring their own labels, such as the names of their folders
     if len(references) != 1 and not (pictures.images and not references):
@@ -270,11 +287,12 @@ def _evaluate_labels(
     counts = ResultCounts(damaged=result.predicted.count(""))
     warn_of_results(counts, blank="omitted from the scores")
     changes = [change for labels in baselines for change in compare_predictions(result, labels)]
+    record = result.record()
     if as_json:
-        more = _change_record(changes, "examples") if changes else {}
-        write_line(json.dumps(result.record() | more, ensure_ascii=False))
-        return
-    show_scores(stdout_console(), result, changes)
+        _write_record(record | (_change_record(changes, "examples") if changes else {}))
+    else:
+        show_scores(stdout_console(), result, changes)
+    return record
 
 
 def show_scores(
@@ -296,14 +314,17 @@ def _evaluate_text(
     *,
     as_json: bool,
     quiet: bool,
-) -> None:
-    """Shows the scores of a language model, masked or not, and the changes from another one."""
+) -> dict[str, Any]:
+    """Shows the scores of a language model, masked or not, and the changes from another one.
+
+    Returns the record of the scores.
+    """
     read = LineCounts()
     # A list: the baseline reads the same lines again
     lines = list(texts.lines(read, quiet=quiet))
-    # Both before either is scored: a wrong baseline is an error at once
-    for path in (model, *([] if baseline is None else [baseline])):
-        _check_reads_text(path)
+    # Before either is scored: a wrong baseline is an error at once
+    if baseline is not None:
+        _check_reads_text(baseline)
     from tformer_cli.evaluate import evaluate as workflow
 
     result: TextEvaluation[Any]
@@ -333,13 +354,15 @@ def _evaluate_text(
                 *_change_lines(changes, units, 4),
             ]
     warn_of_bytes(read)
+    record = result.record()
     if as_json:
-        write_line(json.dumps(result.record() | more))
-        return
+        _write_record(record | more)
+        return record
     for name, value, how in result.rows():
         write_line(f"{name:<14}{value:>10}  {how}")
     for line in compared:
         write_line(line)
+    return record
 
 
 def _check_reads_text(model: Path) -> None:

@@ -1,6 +1,6 @@
 """Options of `tformer evaluate`: inputs, metrics and output."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +10,7 @@ from tformer_cli.cli.options import option_field, refuse
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import ScoringSettings, Tokenization
+from tformer_cli.metrics.gates import OVER, UNDER, Gate, parse_gates
 from tformer_cli.settings import Option, declared_options
 from tformer_cli.text.lines import LineCounts
 
@@ -90,6 +91,27 @@ class ScoreOptions:
     )
     lowercase: Annotated[bool, SCORING["lowercase"]] = False
     tokenize: Annotated[Tokenization, SCORING["tokenize"]] = "13a"
+    fail_under: list[str] | None = option_field(
+        None,
+        "Exit with status 1 if this score is lower: bleu, chrf, accuracy or macro_f1. Repeatable.",
+        shown="none",
+        metavar="METRIC=VALUE",
+    )
+    fail_over: list[str] | None = option_field(
+        None,
+        "The same for scores that are better when lower: ter, loss, perplexity or bits_per_byte.",
+        shown="none",
+        metavar="METRIC=VALUE",
+    )
+
+    def gates(self, measures: Sequence[str]) -> list[Gate]:
+        """Reads the limits of scores, given the measures that will be computed."""
+        limits = {UNDER: self.fail_under, OVER: self.fail_over}
+        return [
+            gate
+            for option, assignments in limits.items()
+            for gate in parse_gates(option, assignments or (), measures)
+        ]
 
     def for_translations(self) -> dict[str, object]:
         """The settings that only scores of translations have; None: as it is by default."""

@@ -1,6 +1,8 @@
 """`tformer guide`, `recipes` and `help`: what ships with the program to be read."""
 
+import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +23,7 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
+    error_line,
     note,
     print_paged,
     results,
@@ -28,7 +31,7 @@ from tformer_cli.cli.streams import (
     utf8_line,
     write_line,
 )
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import TformerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +133,12 @@ recipes_app = CommandGroup(
     invoke_without_command=True,
 )
 NAME = argument("RECIPE", "Name of a shipped recipe.", complete=complete_recipes, role="reads_file")
+RECIPES = argument(
+    "RECIPE…",
+    "A TOML file or the name of a shipped recipe.",
+    complete=complete_recipes,
+    role="reads_file",
+)
 
 
 @recipes_app.callback()
@@ -142,6 +151,7 @@ def recipes(ctx: typer.Context) -> None:
         tformer recipes
         tformer recipes show multi30k-en-de
         tformer recipes copy template -o my.toml
+        tformer recipes check my.toml
     """
     # Typer runs this before `show` and `copy`, too
     if ctx.invoked_subcommand is not None:
@@ -195,6 +205,65 @@ def copy(
     path = copy_recipe(name, output)
     note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)
     write_line(str(path))
+
+
+@recipes_app.add("check")
+def check(
+    names: list[str] = RECIPES,
+    *,
+    without_files: bool = option_field(
+        False,
+        "Do not look for corpora and the model that a recipe starts from, which may be on another "
+        "machine.",
+    ),
+    quiet: QuietOption = False,
+) -> None:
+    """Check recipes without training.
+
+    Finds what `tformer train` and `tformer distill` would refuse before they read any text: keys,
+    values, combinations, missing files. Each wrong recipe gets one line on stderr, and the exit
+    status is 2; the others are named on stdout.
+
+    Examples:
+        tformer recipes check my.toml
+        tformer recipes check recipes/*.toml --without-files
+    """
+    from tformer_cli.train.checking import check_recipe
+
+    last: TformerError | None = None
+    for name in names:
+        try:
+            check_recipe(name, has_files=not without_files, say=partial(note, quiet=quiet))
+        except TformerError as error:
+            if last is not None:
+                error_line(str(last))
+            last = error
+        else:
+            write_line(f"{name}: correct")
+    if last is not None:
+        raise last
+
+
+@recipes_app.add("schema")
+def schema(
+    *,
+    output: Annotated[OutputOption, Holds({"JSON"})] = STANDARD_STREAM,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
+    """Write the JSON Schema of recipes, for editors.
+
+    An editor with a TOML language server, such as Even Better TOML, then completes keys, shows what
+    they mean and marks wrong ones in a recipe that begins with `#:schema recipe.schema.json`.
+
+    Examples:
+        tformer recipes schema -o recipe.schema.json
+        tformer recipes schema | jq .properties.training
+    """
+    from tformer_cli.guide.recipe_schema import recipe_schema
+
+    check_ending(output, ["json"])
+    with results(output) as stream:
+        stream.write(utf8_line(json.dumps(recipe_schema(), ensure_ascii=False, indent=1)))
 
 
 def help_command(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.foreign.known_models import KnownModel
 
+SCHEMA = "tformer.models/1"
 FORMATS = ("text", "tsv", "json")
 HEAD = ("name", "for", "license", "MB", "here")
 
@@ -75,6 +76,7 @@ def models(
 def _record(model: "KnownModel", is_here: bool) -> dict[str, object]:
     source = {"hub": model.hub} if model.hub else {"urls": [file.url for file in model.files]}
     return {
+        "schema": SCHEMA,
         "name": model.name,
         "family": model.family,
         "use": model.use,

@@ -131,6 +131,7 @@ REPEATS_VIEW = RepeatsView()
 
 
 FLOOR, CEILING = "diagonal", "one-link"
+SCHEMA = "tformer.aligned/1"
 MEASURES = ("aer", "precision", "recall")
 KEYS = ("id", "convention", *MEASURES, "links")
 
@@ -184,7 +185,7 @@ class AlignmentView(View[AlignmentScores]):
     formats = ("text", "jsonl", "tsv")
 
     def lines(self, record: AlignmentScores, options: NoOptions) -> Iterator[str]:
-        return map(json.dumps, score_data(record))
+        return (json.dumps({"schema": SCHEMA, **score}) for score in score_data(record))
 
     def blocks(self, record: AlignmentScores, options: NoOptions, room: Room) -> Iterator[Block]:
         records = score_data(record)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.plugins.corpora_tools.benchmark import Setting, Speed
 
+SCHEMA = "tformer.benchmark/1"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions:
@@ -141,7 +143,7 @@ def benchmark(
         show_speeds(stdout_console(), speeds)
         return
     for speed in speeds:
-        write_line(json.dumps(speed.record()))
+        write_line(json.dumps({"schema": SCHEMA, **speed.record()}))
 
 
 def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":

@@ -47,6 +47,7 @@ tokenize_app = CommandGroup(
 )
 
 
+SCHEMA = "tformer.tokenizer/1"
 TOKENIZER = argument("TOKENIZER", "A tokenizer.json, or a model.", role="reads_tokenizer")
 FILES = argument("FILE…", "Text, also .gz, .xz, .bz2 and .zst; - is stdin.", role="reads_file")
 INPUT = option_field(
@@ -241,7 +242,7 @@ def _show_json(
     import json
 
     files = [{"file": file, **statistics.summary()} for file, statistics in statistics.items()]
-    head = {"algorithm": algorithm, "vocab_size": vocab_size}
+    head = {"schema": SCHEMA, "algorithm": algorithm, "vocab_size": vocab_size}
     write_line(json.dumps({**head, "files": files}, ensure_ascii=False, indent=2))
 
 

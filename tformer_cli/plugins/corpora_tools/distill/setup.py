@@ -30,7 +30,8 @@ from tformer_cli.search.keywords import TranslatorOptions
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_file, format_of
 from tformer_cli.text.tokenizer import read_tokenizer
-from tformer_cli.train.data import check_files, check_files_of, named_inputs
+from tformer_cli.train.checking import check_files, check_files_of
+from tformer_cli.train.data import named_inputs
 from tformer_cli.trainer.distillation import DistillationConfig
 from tformer_cli.trainer.events import TrainingObserver
 
