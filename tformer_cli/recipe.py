@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from tformer_cli.artifacts.config_file import TASKS, task_kind
+from tformer_cli.artifacts.config_file import CONFIG, TASKS, task_kind
 from tformer_cli.errors import RecipeError, Setting
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
@@ -57,6 +57,7 @@ Completion = Callable[[dict[str, Any]], dict[str, Any]]
 
 RECIPE = "recipe.toml"
 """The recipe of a run, in its directory."""
+SEED_RUN = "seed-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -523,3 +524,17 @@ def _lists(values: Any) -> Any:
 def has_run(run: Path) -> bool:
     """Returns whether a directory is a run directory."""
     return (run / RECIPE).is_file()
+
+
+def seed_run(folder: Path, seed: int) -> Path:
+    """Names the run of a seed in the folder of a `--seeds` training."""
+    return folder / f"{SEED_RUN}{seed}"
+
+
+def seed_runs(folder: Path) -> tuple[Path, ...]:
+    """Lists the runs of a `--seeds` training by their seeds; empty: the folder is none."""
+    if has_run(folder) or (folder / CONFIG).is_file() or not folder.is_dir():
+        return ()
+    names = (path.name.removeprefix(SEED_RUN) for path in folder.glob(f"{SEED_RUN}*"))
+    seeds = sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+    return tuple(seed_run(folder, seed) for seed in seeds)

@@ -81,6 +81,9 @@ def compare_losses(
     ]
 
 
+LABEL_MEASURES = ("accuracy", "macro F1")
+
+
 def compare_labels(
     baseline: Sequence[str],
     others: Sequence[str],
@@ -89,18 +92,7 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
-    before, after, answers = (
-        np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
-    )
-    # every example once: the scores themselves, before those of the draws
-    whole = np.ones(len(right), dtype=np.int64)
-    drawn = np.array(
-        [
-            [_label_scores(counts, labels, answers, len(numbers)) for labels in (before, after)]
-            for counts in (whole, *draws(len(right), n_resamples, seed))
-        ]
-    )
+    drawn = label_draws((baseline, others), right, n_resamples, seed)
     return [
         _difference(
             name,
@@ -109,8 +101,27 @@ def compare_labels(
             drawn[1:, 1, place] - drawn[1:, 0, place],
             len(right),
         )
-        for place, name in enumerate(("accuracy", "macro F1"))
+        for place, name in enumerate(LABEL_MEASURES)
     ]
+
+
+def label_draws(
+    labelings: Sequence[Sequence[str]], right: Sequence[str], n_resamples: int, seed: int
+) -> Statistics:
+    """Computes (1 + R, K, 2): accuracy and macro F1 of K labelings; of the whole text, of draws."""
+    names = sorted({*right}.union(*labelings))
+    numbers = {name: number for number, name in enumerate(names)}
+    answers, *encoded = (
+        np.array([numbers[label] for label in labels]) for labels in (right, *labelings)
+    )
+    # every example once: the scores themselves, before those of the draws
+    whole = np.ones(len(right), dtype=np.int64)
+    return np.array(
+        [
+            [_label_scores(counts, labels, answers, len(numbers)) for labels in encoded]
+            for counts in (whole, *draws(len(right), n_resamples, seed))
+        ]
+    )
 
 
 def _label_scores(

@@ -118,8 +118,12 @@ def train(
             )
             return
         for directory, recipe_of_run in recipes.items():
+            first = next(iter(recipes))
             if kind.seeds:
                 note(f"{directory}: seed {recipe_of_run.training.seed}", quiet=quiet)
+            if directory != first:
+                limit_steps = load_place(f"{SEEDS}:limit_steps")
+                recipe_of_run = limit_steps(recipe_of_run, directory, first)
             run_training(
                 recipe_of_run,
                 directory,
@@ -206,6 +210,7 @@ def _write_result(
         run,
         None if own is None else own.test,
         tell=partial(note, quiet=quiet),
+        warn=warn,
         device=device,
     )
     with results(STANDARD_STREAM) as stream:

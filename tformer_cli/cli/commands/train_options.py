@@ -214,7 +214,7 @@ class RunOptions:
         None,
         "Train one run per seed (RUN/seed-1 and so on), and report the mean and standard "
         "deviation of their scores, and significance tests between them.",
-        panel="Machine",
+        panel="Training",
         shown="one run",
         metavar="N,N",
     )
@@ -235,7 +235,7 @@ class RunOptions:
         """The directory of each run, with its changes: one run, or one for each seed."""
         if self.seeds is None:
             return {run: changes}
-        from tformer_cli.recipe import has_run
+        from tformer_cli.recipe import has_run, seed_run
         from tformer_cli.trainer.processes.launch import read_launch
 
         seeds = [seed.strip() for seed in self.seeds.split(",")]
@@ -260,7 +260,7 @@ class RunOptions:
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
-        return {run / f"seed-{seed}": options for seed, options in changed.items()}
+        return {seed_run(run, seed): options for seed, options in changed.items()}
 
     @property
     def trains(self) -> bool:

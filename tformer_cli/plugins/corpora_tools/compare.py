@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,12 @@ from tformer_cli.metrics.significance import TestSettings
 from tformer_cli.plugins.corpora_tools.comparison.comet import Comet, check_installed
 from tformer_cli.plugins.corpora_tools.comparison.compare import TestSet, compare_systems
 from tformer_cli.plugins.corpora_tools.comparison.labels import LabelComparison, compare_labelings
+from tformer_cli.plugins.corpora_tools.comparison.lengths import (
+    Run,
+    read_length,
+    unequal_lengths,
+)
+from tformer_cli.recipe import seed_runs
 from tformer_cli.structure import structure
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import did_you_mean, suggestions
@@ -76,13 +83,20 @@ def compare(
     *,
     counts: LineCounts | None = None,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    warn: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
     **opening: Any,  # noqa: ANN401 - options of opening a model
 ) -> list[Comparison]:
     """Compares systems on test sets: scores with tests, and where the systems differ."""
     counts = counts if counts is not None else LineCounts()
     order = _order_systems(next(iter(test_sets.values())), settings.baseline)
+    has_groups = any(
+        len(runs) > 1 for files in test_sets.values() for runs in _runs(files).values()
+    )
+    if has_groups and not test_settings(settings).is_bootstrap:
+        raise UsageError(f"--test: {settings.test} is only for single runs, not for seeds; omit it")
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
+    _warn_of_lengths(test_sets.values(), warn)
     answers = _answers("translating", translate_texts, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
     tell(_progress_line(order))
@@ -96,24 +110,45 @@ def compare_classifiers(
     *,
     counts: LineCounts | None = None,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    warn: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
     **opening: Any,  # noqa: ANN401 - options of opening a model
 ) -> LabelComparison:
     """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one correct label; name one file")
     order = _order_systems(files, settings.baseline)
-    for path in map(Path, files.systems.values()):
+    for path in chain.from_iterable(_runs(files).values()):
         if path.is_dir():  # all, before any has labeled for minutes
             check_model(resolve_model(path, tell), LABELERS)
+    _warn_of_lengths([files], warn)
     answers = _answers("labeling", label_texts, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_progress_line(order))
     return compare_labelings(
-        list(read.systems.items()),
+        read.systems,
         read.references[0],
         samples=settings.samples or 0,
         seed=settings.seed,
+        runs=read.runs,
     )
+
+
+def _warn_of_lengths(test_sets: Iterable[TestSetFiles], warn: Callable[[str], None]) -> None:
+    """Names the steps of runs of different lengths, if a system has several runs."""
+    systems = {name: runs for files in test_sets for name, runs in _runs(files).items()}
+    if all(len(runs) == 1 for runs in systems.values()):
+        return
+    lengths = {name: list(filter(None, map(read_length, runs))) for name, runs in systems.items()}
+    steps = {name: [run.steps for run in runs] for name, runs in lengths.items() if runs}
+    if doubt := unequal_lengths(steps):
+        warn(doubt)
+
+
+def _runs(files: TestSetFiles) -> dict[str, tuple[Path, ...]]:
+    """For each system its runs: those of several seeds, or what it names itself."""
+    return {
+        system: seed_runs(Path(path)) or (Path(path),) for system, path in files.systems.items()
+    }
 
 
 def _order_systems(files: TestSetFiles, baseline: str | None) -> list[str]:
@@ -144,8 +179,9 @@ def _read(
     references = [Path(path) for path in files.reference]
     if files.test_set is not None:
         source, references = files_of_test_set(files.test_set, files.language_pair)
+    runs = _runs(files)
     # what a directory holds is found out when it is opened
-    is_model = {system: Path(files.systems[system]).is_dir() for system in order}
+    is_model = {system: runs[system][0].is_dir() for system in order}
     texts = [Path(files.systems[system]) for system in order if not is_model[system]]
     # all texts are read together, so that different counts of lines are named before models run
     sources = [] if source is None else [source]
@@ -157,8 +193,27 @@ def _read(
         path = files.systems[system]
         if is_model[system] and source_lines is None:
             raise UsageError(f"--source: is missing; {path} is a model: name its text")
-        systems[system] = answers(path, source_lines or ()) if is_model[system] else next(contents)
-    return TestSet(name=name, references=reference_lines, systems=systems, source=source_lines)
+        systems[system] = (
+            tuple(answers(str(run), source_lines or ()) for run in runs[system])
+            if is_model[system]
+            else (next(contents),)
+        )
+    has_groups = any(len(group) > 1 for group in runs.values())
+    return TestSet(
+        name=name,
+        references=reference_lines,
+        systems=systems,
+        source=source_lines,
+        runs={name: _facts(runs[name]) for name in order} if has_groups else {},
+    )
+
+
+def _facts(runs: Iterable[Path]) -> tuple[Run, ...]:
+    lengths = ((run, read_length(run)) for run in runs if run.is_dir())
+    return tuple(
+        Run(name=run.name, steps=None if length is None else length.steps)
+        for run, length in lengths
+    )
 
 
 def _answers(

@@ -18,7 +18,8 @@ from tformer_cli.metrics.scores import make_metric
 from tformer_cli.metrics.significance import SIGNIFICANT, MeasuredMetric, TestSettings, paired_test
 from tformer_cli.plugins.corpora_tools.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings
-from tformer_cli.recipe import Recipe
+from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length, unequal_lengths
+from tformer_cli.recipe import RECIPE, Recipe, has_run, load_recipe
 from tformer_cli.show.document import Cell, Document, Section, Table
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import CorpusConfig
@@ -54,7 +55,7 @@ class Measure:
     def deviation(self) -> float:
         return stdev(self.values)
 
-    def table(self, runs: Sequence[str]) -> Table:
+    def table(self, runs: Sequence[str], steps: Sequence[int]) -> Table:
         digits = 2 if self.p_values else 4
         # The first run is what the others are tested against, and a mean is tested against none
         marks = ["*" if p <= SIGNIFICANT else "" for p in self.p_values]
@@ -62,13 +63,14 @@ class Measure:
         last = ["", *tested[1:], "", ""] if tested else [""] * (len(runs) + 2)
         names = (*runs, "mean", "deviation")
         values = (*self.values, self.mean, self.deviation)
-        width = 3 if tested else 2
+        lengths = [*(f"{number:,}" for number in steps), "", ""]
+        width = 4 if tested else 3
         return Table(
             title=self.name,
-            head=("Run", self.name, "p")[:width],
+            head=("Run", "Steps", self.name, "p")[:width],
             rows=[
-                (Cell(name), Cell(f"{value:.{digits}f}"), Cell(p_value))[:width]
-                for name, value, p_value in zip(names, values, last, strict=True)
+                (Cell(name), Cell(length), Cell(f"{value:.{digits}f}"), Cell(p_value))[:width]
+                for name, length, value, p_value in zip(names, lengths, values, last, strict=True)
             ],
             note=self.signature,
         )
@@ -82,6 +84,8 @@ class SeedReport:
     examples: str
     """The examples that the scores are of."""
     runs: tuple[str, ...]
+    steps: tuple[int, ...]
+    """Training steps of each run."""
     weights: tuple[str, ...]
     """SHA-256 of the weights of each run: with the same ones the report is the same."""
     measures: tuple[Measure, ...]
@@ -93,11 +97,29 @@ class SeedReport:
         return record
 
     def document(self) -> Document:
-        tables = tuple(measure.table(self.runs) for measure in self.measures)
+        tables = tuple(measure.table(self.runs, self.steps) for measure in self.measures)
         title = f"{count_of(len(self.runs), 'seed')}, {self.examples}"
         return Document(
             title="Seeds", sections=[Section(title=title, tables=tables, legend=LEGEND)]
         )
+
+
+def limit_steps(recipe: Recipe, run: Path, first: Path) -> Recipe:
+    """Gives another seed's run the number of steps of the first one, if time ended that.
+
+    A machine that is busy with something else makes fewer steps in the same time, and a test
+    would take the difference for luck of the seed.
+    """
+    config, length = recipe.training, read_length(first)
+    if length is None or not (config.max_minutes and length.reason.startswith("max_minutes")):
+        return recipe
+    # Begun by a version that gave each run its own time; the report names the lengths
+    if has_run(run) and load_recipe(str(run / RECIPE)).training.max_minutes:
+        return recipe
+    # A limit of time also bounds the warm-up, by its share of all steps
+    warmup = min(config.warmup_steps, round(config.warmup_share * length.steps))
+    limited = replace(config, max_minutes=0.0, max_steps=length.steps, warmup_steps=warmup)
+    return replace(recipe, training=limited)
 
 
 def report_seeds(
@@ -107,9 +129,14 @@ def report_seeds(
     test: CorpusConfig | None,
     *,
     tell: Callable[[str], None],
+    warn: Callable[[str], None],
     device: str = "auto",
 ) -> SeedReport:
     """Scores finished runs on a test set, else on validation pairs, and writes the report."""
+    lengths = [read_length(run) for run in runs]
+    steps = tuple(0 if length is None else length.steps for length in lengths)
+    if doubt := unequal_lengths({run.name: [n] for run, n in zip(runs, steps, strict=True)}):
+        warn(doubt)
     weights = tuple(hash_file(run / WEIGHTS) for run in runs)
     earlier = _earlier(place / REPORT)
     if earlier is not None and earlier.weights == weights:
@@ -125,6 +152,7 @@ def report_seeds(
     report = SeedReport(
         examples=f"{len(pairs):,} {which} examples",
         runs=tuple(run.name for run in runs),
+        steps=steps,
         weights=weights,
         measures=tuple(_measures(recipe, runs, pairs, device)),
     )
@@ -162,7 +190,7 @@ def _measures(
                 signature=tested.signature,
             )
     elif recipe.task.kind in LABELERS and examples.are_texts:
-        labeled = [(run.name, [*label_texts(run, sources, how)]) for run in runs]
+        labeled = {run.name: [[*label_texts(run, sources, how)]] for run in runs}
         systems = compare_labelings(labeled, right).systems
         for number, measure in enumerate(systems[0].measures):
             yield Measure(

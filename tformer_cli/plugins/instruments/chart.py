@@ -1,7 +1,7 @@
 """A chart of curves: as SVG, with characters on a terminal, or as a table for programs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import DataError
+from tformer_cli.plugins.instruments.seed_curves import SeedMetrics
 from tformer_cli.show.curves import DEFAULT_METRICS, MetricName, Point, RunMetrics, XName
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 
@@ -33,6 +34,8 @@ class Curve:
     """Index of the chart's run."""
     points: tuple[Point, ...]
     average: Point | None = None
+    band: tuple[tuple[float, float, float], ...] = ()
+    """(x, low, high) at each point: one standard deviation around a mean of several runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,8 @@ class Panel:
     @property
     def points(self) -> list[Point]:
         averages = [curve.average for curve in self.curves if curve.average is not None]
-        return [point for curve in self.curves for point in curve.points] + averages
+        edges = [(x, y) for curve in self.curves for x, *ys in curve.band for y in ys]
+        return [point for curve in self.curves for point in curve.points] + averages + edges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +59,43 @@ class Chart:
     runs: tuple[str, ...]
     x: XName
     panels: tuple[Panel, ...]
+    seeds: tuple[int, ...] = ()
+    """Number of runs that each curve is the mean of; empty: each is of one."""
+
+    @property
+    def titles(self) -> list[str]:
+        """Names of the curves, with the number of seeds where there are several."""
+        counts = self.seeds or [1] * len(self.runs)
+        return [
+            f"{name} ({count} seeds)" if count > 1 else name
+            for name, count in zip(self.runs, counts, strict=True)
+        ]
 
     @property
     def has_averages(self) -> bool:
         return any(c.average is not None for panel in self.panels for c in panel.curves)
 
+    @property
+    def has_bands(self) -> bool:
+        return any(c.band for panel in self.panels for c in panel.curves)
 
-def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName] = ()) -> Chart:
-    """Collects the curves of some runs: the metrics asked for, or the usual ones that they have."""
+
+def make_chart(
+    systems: Sequence[RunMetrics | SeedMetrics], x: XName, names: Sequence[MetricName] = ()
+) -> Chart:
+    """Collects the curves of some systems: the metrics asked for, or the usual that they have.
+
+    Runs of a `train --seeds` are one system, with a mean and a band.
+    """
+    runs = [
+        run
+        for system in systems
+        for run in (system.runs if isinstance(system, SeedMetrics) else (system,))
+    ]
     if not any(run.reports or run.validations or run.averages for run in runs):
         raise DataError(max(runs, key=lambda run: len(run.rollbacks)).why_empty)
-    panels = [_make_panel(runs, x, name) for name in dict.fromkeys(names) or DEFAULT_METRICS]
-    paths = ", ".join(str(run.path) for run in runs)
+    panels = [_make_panel(systems, x, name) for name in dict.fromkeys(names) or DEFAULT_METRICS]
+    paths = ", ".join(str(system.path) for system in systems)
     for panel in panels:
         if names and not panel.curves:
             raise DataError(
@@ -76,17 +105,27 @@ def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName]
     shown = tuple(panel for panel in panels if panel.curves)
     if not shown:
         raise DataError(f"{paths}: nothing to draw; name one with --metric")
-    return Chart(runs=_labels([run.path for run in runs]), x=x, panels=shown)
+    return Chart(
+        runs=_labels([system.path for system in systems]),
+        x=x,
+        panels=shown,
+        seeds=tuple(len(s.runs) if isinstance(s, SeedMetrics) else 1 for s in systems),
+    )
 
 
-def _make_panel(runs: Sequence[RunMetrics], x: XName, name: MetricName) -> Panel:
+def _make_panel(systems: Sequence[RunMetrics | SeedMetrics], x: XName, name: MetricName) -> Panel:
     curves = []
-    for number, run in enumerate(runs):
-        if points := tuple(run.points(name, x)):
-            averages = run.points(name, x, averaged=True)
-            curves.append(
-                Curve(run=number, points=points, average=averages[-1] if averages else None)
-            )
+    for number, system in enumerate(systems):
+        if isinstance(system, SeedMetrics):
+            means = system.points(name, x)
+            points = tuple((mean.x, mean.value) for mean in means)
+            average, band = system.average(name, x), tuple(mean.band for mean in means)
+        else:
+            points, band = tuple(system.points(name, x)), ()
+            averages = system.points(name, x, averaged=True)
+            average = averages[-1] if averages else None
+        if points:
+            curves.append(Curve(run=number, points=points, average=average, band=band))
     return Panel(name=name, curves=tuple(curves))
 
 
@@ -215,9 +254,9 @@ def render_svg(chart: Chart) -> str:
     width = 2 * _MARGIN + n_columns * (_LEFT + _PLOT_WIDTH + _RIGHT)
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
     root.set("aria-labelledby", "title description")
-    SubElement(root, "title", {"id": "title"}).text = f"Training curves: {', '.join(chart.runs)}"
+    SubElement(root, "title", {"id": "title"}).text = f"Training curves: {', '.join(chart.titles)}"
     SubElement(root, "desc", {"id": "description"}).text = description(chart)
-    SubElement(root, "style").text = _style()
+    SubElement(root, "style").text = _style(has_bands=chart.has_bands)
     SubElement(root, "rect", {"width": "100%", "height": "100%", "class": "ground"})
     # names take as many lines as they need
     top = _legend(root, chart, width)
@@ -252,7 +291,7 @@ def description(chart: Chart) -> str:
     return ". ".join(parts) + "."
 
 
-def _style() -> str:
+def _style(*, has_bands: bool) -> str:
     # rules, not attributes: only they can follow the reader's choice of a light or dark page
     rules = [
         f"text{{font:12px {_FONT};fill:#24292f}}",
@@ -261,6 +300,8 @@ def _style() -> str:
         ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}",
         ".hollow{stroke-width:1.8;fill:#fff}",
     ]
+    if has_bands:
+        rules += [".band{opacity:.2}"]
     rules += [_colors(LIGHT_LINES)]
     dark = [
         "text{fill:#e6edf3}.small{fill:#9198a1}.ground,.hollow{fill:#0d1117}",
@@ -277,7 +318,7 @@ def _colors(colors: Sequence[str]) -> str:
 def _legend(root: Element, chart: Chart, width: float) -> float:
     """Draws the runs' names, in as many lines as they need; returns their lower edge."""
     x, y = _MARGIN + 6, _MARGIN + 8.0
-    for run, label in enumerate(chart.runs):
+    for run, label in enumerate(chart.titles):
         # about a letter's width in 12 px; too much room is better than an overlap
         text_width = 34 + 7.2 * len(label) + 20
         if x > _MARGIN + 6 and x + text_width > width:
@@ -293,6 +334,11 @@ def _legend(root: Element, chart: Chart, width: float) -> float:
             x, y = _MARGIN + 6, y + _LINE
         SubElement(root, "path", {"d": _diamond(x + 6, y - 4), "class": "axis hollow"})
         _text(root, "averaged weights", x + 18, y, css="small")
+        x += 140
+    if chart.has_bands:
+        if x + 250 > width:
+            x, y = _MARGIN + 6, y + _LINE
+        _text(root, _BAND_LEGEND, x, y, css="small")
     return y + 8
 
 
@@ -323,6 +369,13 @@ def _axes(group: Element, x: Scale, y: Scale) -> None:
 
 
 def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
+    if curve.band:
+        # along the upper edge, and back along the lower one
+        edge = [(a, high) for a, _, high in curve.band]
+        edge += [(a, low) for a, low, _ in reversed(curve.band)]
+        outline = "L".join(" ".join(_place(point, x, y)) for point in edge)
+        color, _ = style_of_line(curve.run)
+        SubElement(group, "path", {"d": f"M{outline}z", "class": f"band f{color}"})
     places = [_place(point, x, y) for point in curve.points]
     if len(places) > 1:
         _stroke(group, curve.run, {"d": "M" + "L".join(f"{a} {b}" for a, b in places)})
@@ -365,6 +418,9 @@ def _number(value: float) -> str:
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a Braille character's dots, four rows of two (the Unicode block from U+2800)."""
+_LINE_BIT = 0x100
+"""Bit of a character that a line goes through: a band alone has not got it."""
+_BAND_LEGEND = "line: mean; band: ± one standard deviation"
 _LABEL_WIDTH = 7
 _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 """Columns and lines of a panel on a terminal."""
@@ -382,9 +438,11 @@ def show_chart(console: "Console", chart: Chart) -> None:
     is_ascii = is_ascii_only(console)
     names = [
         Text(isolate_text(show_text(label, is_ascii=is_ascii)), f"bold {_terminal_color(run)}")
-        for run, label in enumerate(chart.runs)
+        for run, label in enumerate(chart.titles)
     ]
     console.print(Text("  ").join(names))
+    if chart.has_bands:
+        console.print(Text(_BAND_LEGEND.replace("±", "+-" if is_ascii else "±"), "dim"))
     n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
     width = max(20, min(_WIDEST, console.width // n_columns - 1))
     scale = x_scale(chart)
@@ -451,7 +509,9 @@ def render_curves(
 def _piece(bits: int, run: int, *, is_ascii: bool) -> tuple[str, int | None]:
     if not bits:
         return " ", None
-    return "*" if is_ascii else chr(0x2800 + bits), run
+    if is_ascii:
+        return "*" if bits & _LINE_BIT else ".", run
+    return chr(0x2800 + bits % _LINE_BIT), run
 
 
 def _x_labels(x: Scale, width: int) -> str:
@@ -467,15 +527,29 @@ def _cells(
 ) -> list[list[tuple[int, int]]]:
     """The dots of each character and the run that drew there last."""
     cells = [[(0, -1)] * width for _ in range(height)]
-    for curve in curves:
-        dots = [
-            (x.place(a) * (2 * width - 1), (1 - y.place(b)) * (4 * height - 1))
-            for a, b in curve.points
+
+    def draw(column: int, row: int, run: int, more: int = 0) -> None:
+        # a character has one color: of curves that cross there, the last one's
+        bits, _ = cells[row // 4][column // 2]
+        cells[row // 4][column // 2] = (bits | _DOTS[row % 4][column % 2] | more, run)
+
+    def dots(points: Iterable[Point]) -> list[tuple[float, float]]:
+        return [
+            (x.place(a) * (2 * width - 1), (1 - y.place(b)) * (4 * height - 1)) for a, b in points
         ]
-        for column, row in _connect_dots(dots):
-            # a character has one color: of curves that cross there, the last one's
-            bits, _ = cells[row // 4][column // 2]
-            cells[row // 4][column // 2] = (bits | _DOTS[row % 4][column % 2], curve.run)
+
+    for curve in (c for c in curves if c.band):  # first: lines lie on all bands
+        lows, highs = (
+            dict(_connect_dots(dots((a, edges[side]) for a, *edges in curve.band)))
+            for side in (0, 1)
+        )
+        for column in range(0, 2 * width, 2):
+            for row in range(highs.get(column, 0), lows.get(column, -1) + 1):
+                if row % 2 == 0:
+                    draw(column, row, curve.run)
+    for curve in curves:
+        for column, row in _connect_dots(dots(curve.points)):
+            draw(column, row, curve.run, _LINE_BIT)
     return cells
 
 
@@ -490,13 +564,19 @@ def _connect_dots(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, in
 
 
 def render_tsv(chart: Chart) -> Iterator[str]:
-    """Yields a header and a line a point: run, metric, x, value, weights (current or average)."""
-    yield f"run\tmetric\t{chart.x}\tvalue\tweights"
+    """Yields a header and a line a point: run, metric, x, value, weights (current or average).
+
+    Where a system has several seeds there are two more: low and high, the edges of its band.
+    """
+    more = "\tlow\thigh" if chart.has_bands else ""
+    yield f"run\tmetric\t{chart.x}\tvalue\tweights{more}"
     for panel in chart.panels:
         for curve in panel.curves:
             points = [(*point, "current") for point in curve.points]
+            edges = [f"\t{low:.12g}\t{high:.12g}" for _, low, high in curve.band]
             if curve.average is not None:
                 points.append((*curve.average, "average"))
-            for x, value, weights in points:
+            for number, (x, value, weights) in enumerate(points):
                 run = chart.runs[curve.run]
-                yield f"{run}\t{panel.name}\t{x:.12g}\t{value:.12g}\t{weights}"
+                band = edges[number] if number < len(edges) else "\t\t" if more else ""
+                yield f"{run}\t{panel.name}\t{x:.12g}\t{value:.12g}\t{weights}{band}"

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.test_app import only_line, run, run_here
+from tests.models import save_random
 from tests.plugins.corpora_tools.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
 from tests.policy import POLICY
 from tformer_cli.artifacts.config_file import read_config
@@ -245,3 +246,66 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
         page = compare(*systems[:5], "--format", form, "-q").stdout
         assert "that only the system, or only the baseline, labels right" in page
         assert "macro F1" in page
+
+
+@pytest.fixture
+def groups():
+    """Folders of two trainings by several seeds, one of them shorter."""
+    for name, steps, seeds in (("base", 60, (1, 2, 10)), ("other", 45, (1, 2))):
+        for seed in seeds:
+            run = save_random(
+                f"{name}/seed-{seed}", seed=seed + len(name), decoding={"max_length": 8}
+            )
+            state = {"step": steps, "tokens": 9, "seconds": 1.5, "is_finished": True, "reason": ""}
+            checkpoint = run / f"checkpoints/step-{steps:06d}"
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "state.json").write_text(json.dumps(state))
+    Path("few.src").write_text("A man sleeps.\nTwo dogs run.\nthe street\n")
+    Path("few.ref").write_text("A man runs.\nTwo dogs sleep.\nthe snow\n")
+    return ("base", "other", "-i", "few.src", "--reference", "few.ref", "--metric", "chrf")
+
+
+def test_a_folder_of_seeds_is_one_system(groups):
+    record = json.loads(compare(*groups, "--format", "json", "-q").stdout)
+    assert record["test"] == "welch-over-seeds-and-sentences"
+    (found,) = record["test_sets"]
+    assert found["systems"] == ["base", "other"]
+    assert [[run["name"] for run in runs] for runs in found["runs"]] == [
+        ["seed-1", "seed-2", "seed-10"],
+        ["seed-1", "seed-2"],
+    ]
+    ((base, other),) = [metric["scores"] for metric in found["metrics"]]
+    for name, score in (("base", base), ("other", other)):
+        for seed, value in zip(("seed-1", "seed-2"), score["values"], strict=False):
+            alone = compare(f"{name}/{seed}", *groups[2:], "--format", "json", "-q").stdout
+            metric = json.loads(alone)["test_sets"][0]["metrics"][0]
+            assert value == metric["scores"][0]["value"]
+        assert score["value"] == pytest.approx(sum(score["values"]) / len(score["values"]))
+    assert (base["p_value"], base["wins"]) == (None, None)
+    assert 0.0 < other["p_value"] <= 1.0
+
+
+def test_a_table_of_seeds_lists_each_run_if_asked(groups):
+    done = compare(*groups, "--each-seed")
+    rows = [line.split()[:4] for line in done.stdout.splitlines()[3:10]]
+    assert rows[0] == ["System", "Runs", "Steps", "chrF2"]
+    names = ["base", "seed-1", "seed-2", "seed-10", "other", "seed-1"]
+    assert [row[0] for row in rows[1:]] == names
+    assert rows[1][:3] == ["base", "3", "60"]
+    assert "(base 60; other 45)" in done.stderr
+    assert done.stderr.startswith("warning: the runs trained for different numbers of steps")
+    assert "seed-" not in compare(*groups, "-q", "--examples", "0").stdout
+    for name in ("o.tex", "o.md", "o.html"):
+        assert compare(*groups, "--each-seed", "-q", "-o", name).exit_code == 0
+        assert "seed-10" in Path(name).read_text()
+
+
+def test_randomization_of_single_runs_is_refused_for_seeds(groups):
+    done = compare(*groups, "--test", "paired-approximate-randomization", "-q")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert only_line(done.stderr) == (
+        "error: --test: paired-approximate-randomization is only for single runs, not for seeds; "
+        "omit it"
+    )
+    # Lengths of single models are their own business
+    assert compare("base/seed-1", "o=other/seed-1", *groups[2:]).stderr.startswith("translating")

@@ -14,6 +14,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.choose import Limits
 from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
+from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.own_text import (
     choose_recipe,
     is_written,
@@ -21,6 +22,7 @@ from tformer_cli.plugins.corpora_tools.own_text import (
     write_own_text,
 )
 from tformer_cli.plugins.corpora_tools.quality.minhash import HeldOut
+from tformer_cli.plugins.corpora_tools.seeds import report_seeds
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.lines import read_lines
 
@@ -341,6 +343,7 @@ def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     assert "p: probability of a difference from the first run" in done.stderr
     report = json.loads((directory / "seeds.json").read_text())
     assert report["runs"] == ["seed-1", "seed-3"]
+    assert report["steps"] == [read_length(directory / run).steps for run in report["runs"]]
     assert [measure["name"] for measure in report["measures"]] == ["BLEU", "chrF2"]
     source, target = (str(directory / f"data/test.{code}") for code in ("en", "fr"))
     for place, seed in enumerate((1, 3)):
@@ -383,3 +386,34 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     refused(*command, "1,2", "--processes", "2", says="--seeds: only for training in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
     refused(*command, "1,2", *bare, says="--seeds: comparing the runs needs data.valid")
+
+
+def test_the_first_seed_decides_how_many_steps_the_others_make(tmp_path):
+    (tmp_path / "tiny.toml").write_text(
+        tiny_translator(tmp_path)(training__max_minutes=0.02, training__warmup_steps=50).to_toml()
+    )
+    command = ["train", tmp_path / "tiny.toml", "-o", tmp_path / "runs", "--device", "cpu"]
+    command += ["--threads", "1", "--seeds", "1,2,3"]
+    shown = output_of(*command)
+    first, *others = (read_length(tmp_path / "runs" / f"seed-{seed}") for seed in (1, 2, 3))
+    assert first.reason.startswith("max_minutes")
+    assert [(run.steps, run.reason) for run in others] == [
+        (first.steps, f"max_steps = {first.steps} is reached")
+    ] * 2
+    recipe = load_recipe(str(tmp_path / "runs/seed-2/recipe.toml"))
+    assert recipe.training.warmup_steps == min(50, round(0.1 * first.steps))
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("seed-")] == [
+        f"{first.steps:,}"
+    ] * 6
+    assert output_of(*command) == shown
+    # A run of its own length, as of an earlier version, is named
+    state = max((tmp_path / "runs/seed-3/checkpoints").iterdir()) / "state.json"
+    state.write_text(state.read_text().replace(f'"step": {first.steps}', '"step": 7', 1))
+    (tmp_path / "runs/seeds.json").unlink()
+    runs = [tmp_path / "runs" / f"seed-{seed}" for seed in (1, 2, 3)]
+    doubts = []
+    report = report_seeds(
+        recipe, runs, tmp_path / "runs", None, tell=str, warn=doubts.append, device="cpu"
+    )
+    assert report.steps == (first.steps, first.steps, 7)
+    assert "seed-3 7)" in doubts[0]

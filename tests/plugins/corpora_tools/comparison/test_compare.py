@@ -46,7 +46,7 @@ def compare_all(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, referenc
     test_set = TestSet(
         name="tiny",
         references=(references,),
-        systems=systems,
+        systems={name: (lines,) for name, lines in systems.items()},
         source=SOURCE[: len(references)],
     )
     return compare_systems(
@@ -119,7 +119,7 @@ NEW = [*"aabbcaabcc"] * 4
 
 
 def test_scores_changes_and_wins():
-    comparison = compare_labelings([("old", OLD), ("new", [f" {x} " for x in NEW])], RIGHT, seed=3)
+    comparison = compare_labelings({"old": [OLD], "new": [[f" {x} " for x in NEW]]}, RIGHT, seed=3)
     baseline, new = comparison.systems
     for system, labels in ((baseline, OLD), (new, NEW)):
         scores = score_labels(labels, RIGHT, sorted(set(RIGHT)))
@@ -138,9 +138,9 @@ def test_scores_changes_and_wins():
 
 def test_an_example_without_a_right_label_is_named():
     with pytest.raises(DataError, match="line 2 of the reference: has no label"):
-        compare_labelings([("a", ["x", "y"]), ("b", ["x", "y"])], ["x", " "])
+        compare_labelings({"a": [["x", "y"]], "b": [["x", "y"]]}, ["x", " "])
     with pytest.raises(DataError, match="the reference: has no label"):
-        compare_labelings([("a", []), ("b", [])], [])
+        compare_labelings({"a": [[]], "b": [[]]}, [])
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])

@@ -27,6 +27,7 @@ from tformer_cli.cli.streams import (
     open_stream,
     prompt_at_terminal,
     results,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
@@ -40,6 +41,14 @@ SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
 
 FORMATS = ("text", "json", "markdown", "latex", "html")
+SYSTEMS = argument(
+    "SYSTEM",
+    "A file of translations, a model directory, or the folder of a `train --seeds`, which is "
+    "one system; NAME=FILE gives it a name. The first is the baseline; a single system is only "
+    "scored.",
+    default=None,
+    role="reads_system",
+)
 
 
 def _name_systems(systems: Sequence[str]) -> dict[str, str]:
@@ -56,13 +65,7 @@ def _name_systems(systems: Sequence[str]) -> dict[str, str]:
 
 
 def compare(
-    systems: list[str] | None = argument(
-        "SYSTEM",
-        "A file of translations or a model directory; NAME=FILE gives it a name. The first is the "
-        "baseline; a single system is only scored.",
-        default=None,
-        role="reads_system",
-    ),
+    systems: list[str] | None = SYSTEMS,
     *,
     texts: TestSetFiles,
     manifest: Path | None = option_field(
@@ -73,6 +76,9 @@ def compare(
         role="reads_file",
     ),
     settings: CompareSettings,
+    each_seed: bool = option_field(
+        False, "Also list each run of a system of several seeds.", panel="Scores and tests"
+    ),
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[str | None, format_option(FORMATS, "text")] = None,
     device: DeviceOption = "auto",
@@ -83,12 +89,14 @@ def compare(
 
     Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them are
     scores by reference length, word F1 by frequency, and the sentences that differ most. With
-    --labels, files hold labels and models are classifiers.
+    --labels, files hold labels and models are classifiers. For systems of several seeds, all
+    scores are means over the runs, and the test takes account of seeds and sentences.
 
     Examples:
         tformer compare --reference ref.de a.de b.de
         tformer compare --reference ref.de --source src.en old=a.de new=runs/quickstart -o new.html
         tformer compare --labels --reference test.label --source test.txt old.label new=runs/mine
+        tformer compare --reference ref.de --source src.en base=runs/base rotary=runs/rotary
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, FORMATS, "text")
@@ -103,20 +111,28 @@ def compare(
     how: Any = {
         "counts": read,
         "tell": partial(note, quiet=quiet),
+        "warn": warn,
         "device": device,
         "threads": threads,
         "before_torch": torch_preparation(threads),
     }
-    record, document = (_compare_labels if settings.labels else _compare)(test_sets, settings, how)
+    compare_all = _compare_labels if settings.labels else _compare
+    record, document = compare_all(test_sets, settings, how, each_seed=each_seed)
     warn_of_bytes(read)
     with results(output) as stream:
         write_result(stream, output, chosen, lambda: record, lambda: document)
 
 
 def _compare(
-    test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
+    test_sets: dict[str, TestSetFiles],
+    settings: CompareSettings,
+    how: dict[str, Any],
+    *,
+    each_seed: bool,
 ) -> tuple[dict[str, Any], "Document"]:
     from tformer_cli.plugins.corpora_tools import compare as workflow
+    from tformer_cli.plugins.corpora_tools.comparison.compare import SeedComparison
+    from tformer_cli.plugins.corpora_tools.comparison.groups import TEST
     from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
 
     comparisons, test = (
@@ -125,22 +141,27 @@ def _compare(
     )
     record = {
         "schema": SCHEMA,
-        "test": test.name,
+        "test": TEST if isinstance(comparisons[0], SeedComparison) else test.name,
         "samples": test.n_samples,
         "seed": test.seed,
         "test_sets": [asdict(comparison) for comparison in comparisons],
     }
-    return record, comparison_document(comparisons)
+    return record, comparison_document(comparisons, each_seed=each_seed)
 
 
 def _compare_labels(
-    test_sets: dict[str, TestSetFiles], settings: CompareSettings, how: dict[str, Any]
+    test_sets: dict[str, TestSetFiles],
+    settings: CompareSettings,
+    how: dict[str, Any],
+    *,
+    each_seed: bool,
 ) -> tuple[dict[str, Any], "Document"]:
     from tformer_cli.plugins.corpora_tools.compare import compare_classifiers
 
     (files,) = test_sets.values()
     comparison = compare_classifiers(files, settings, **how)
-    return {"schema": SCHEMA_OF_LABELS, **comparison.record()}, comparison.document()
+    document = comparison.document(each_seed=each_seed)
+    return {"schema": SCHEMA_OF_LABELS, **comparison.record()}, document
 
 
 def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetFiles]:

@@ -3,19 +3,16 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from statistics import fmean
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
 
-from tformer_cli.metrics.significance import (
-    MeasuredMetric,
-    TestedMetric,
-    TestSettings,
-    Wins,
-    paired_test,
-)
+from tformer_cli.metrics.significance import MeasuredMetric, TestedMetric, TestSettings, Wins
+from tformer_cli.plugins.corpora_tools.comparison.groups import Lines, test_systems
+from tformer_cli.plugins.corpora_tools.comparison.lengths import Run
 
 LENGTHS = (10, 20, 30, 40, 50, 60)
 """Edges of buckets of lengths, in words."""
@@ -35,9 +32,11 @@ class TestSet:
     """The test set; empty if it is the only one."""
     references: tuple[tuple[str, ...], ...]
     """One or several streams, each one reference a sentence."""
-    systems: Mapping[str, tuple[str, ...]]
-    """The translations of each system, the baseline first."""
+    systems: Mapping[str, tuple[Lines, ...]]
+    """The translations of each system, the baseline first: one text, or one by each of its runs."""
     source: tuple[str, ...] | None = None
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    """The runs of each system; empty: no system has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,16 @@ class Comparison:
     words: tuple[Bucket, ...]
     """F1 of words by frequency; buckets without words are not listed."""
     differences: tuple[Difference, ...]
-    """For every other system, the sentences that it wins by most, then those it loses."""
+    """For every other system, the sentences that it wins by most, then those it loses. The texts of
+    a system of several runs are those of the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedComparison(Comparison):
+    """Findings on systems of several runs: all numbers of a system are means over them."""
+
+    runs: tuple[tuple[Run, ...], ...]
+    """The runs of each system; none: it is a file."""
 
 
 def compare_systems(
@@ -95,14 +103,17 @@ def compare_systems(
     n_examples: int = 3,
 ) -> Comparison:
     measured = [MeasuredMetric(metric, test_set.references) for metric in metrics]
-    tested = paired_test([*test_set.systems.values()], measured, settings)
+    tested = test_systems([*test_set.systems.values()], measured, settings)
     by_sentence = [
-        [metric.sentence_scores(lines) for lines in test_set.systems.values()]
+        [
+            _means([metric.sentence_scores(lines) for lines in runs])
+            for runs in test_set.systems.values()
+        ]
         for metric in measured
     ]
     # lengths and words count one reference: others would count a sentence twice
     reference = words_of(test_set.references[0], tokenize, lowercase=lowercase)
-    return Comparison(
+    comparison = Comparison(
         test_set=test_set.name,
         n_sentences=len(reference),
         systems=tuple(test_set.systems),
@@ -114,6 +125,15 @@ def compare_systems(
         words=_by_frequency(test_set, reference, tokenize, train_lines, lowercase=lowercase),
         differences=_differences(test_set, measured[0], by_sentence[0], n_examples),
     )
+    if not test_set.runs:
+        return comparison
+    runs = tuple(test_set.runs[system] for system in test_set.systems)
+    return SeedComparison(**vars(comparison), runs=runs)
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Averages the numbers of several runs, column by column."""
+    return [sum(column) / len(column) for column in zip(*rows, strict=True)]
 
 
 def _with_wins(
@@ -151,7 +171,10 @@ def _by_length(
         Bucket(
             label=label,
             size=len(chosen),
-            values=tuple(metric.score(lines, chosen) for lines in test_set.systems.values()),
+            values=tuple(
+                fmean(metric.score(lines, chosen) for lines in runs)
+                for runs in test_set.systems.values()
+            ),
         )
         for label, chosen in zip(bucket_labels(LENGTHS), places, strict=True)
         if chosen
@@ -166,16 +189,22 @@ def _by_frequency(
     *,
     lowercase: bool,
 ) -> tuple[Bucket, ...]:
-    systems = test_set.systems.values()
-    texts = [words_of(lines, tokenize, lowercase=lowercase) for lines in systems]
+    systems = [
+        [words_of(lines, tokenize, lowercase=lowercase) for lines in runs]
+        for runs in test_set.systems.values()
+    ]
     lines = test_set.references[0] if train_lines is None else train_lines()
+    texts = chain.from_iterable(systems)
     counts = frequencies(lines, [reference, *texts], tokenize, lowercase=lowercase)
-    scores = [word_f1(text, reference, counts) for text in texts]
-    sizes = scores[0][1]
+    scores = [[word_f1(text, reference, counts) for text in runs] for runs in systems]
+    sizes = scores[0][0][1]
     return tuple(
         Bucket(label=label, size=size, values=values)
         for label, size, *values_of in zip(
-            bucket_labels(FREQUENCIES), sizes, *(f1 for f1, _ in scores), strict=True
+            bucket_labels(FREQUENCIES),
+            sizes,
+            *(_means([f1 for f1, _ in runs]) for runs in scores),
+            strict=True,
         )
         if (values := tuple(values_of)) and size
     )
@@ -189,7 +218,7 @@ def _differences(
 ) -> tuple[Difference, ...]:
     (_, baseline), *others = test_set.systems.items()
     differences = []
-    for number, (system, lines) in enumerate(others, 1):
+    for number, (system, runs) in enumerate(others, 1):
         gained = gains(metric, by_sentence, number)
         best = sorted((p for p, gain in enumerate(gained) if gain > 0.0), key=lambda p: -gained[p])
         worst = sorted((p for p, gain in enumerate(gained) if gain < 0.0), key=lambda p: gained[p])
@@ -201,8 +230,8 @@ def _differences(
                 baseline_value=by_sentence[0][place],
                 source=None if test_set.source is None else test_set.source[place],
                 references=tuple(stream[place] for stream in test_set.references),
-                baseline_text=baseline[place],
-                text=lines[place],
+                baseline_text=baseline[0][place],
+                text=runs[0][place],
             )
             for place in [*best[:n_examples], *worst[:n_examples]]
         ]

@@ -257,7 +257,7 @@ def _compare(
         test_set = TestSet(
             name=name,
             references=(tuple(pair.target for pair in corpus),),
-            systems={system: tuple(own[start:end]) for system, own in texts.items()},
+            systems={system: (tuple(own[start:end]),) for system, own in texts.items()},
             source=tuple(pair.source for pair in corpus),
         )
         # each test set by itself: a mean over domains would hide what a student loses in one

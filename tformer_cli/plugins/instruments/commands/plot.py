@@ -13,7 +13,7 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
 from tformer_cli.errors import UsageError
-from tformer_cli.show.curves import MetricName, XName, read_run
+from tformer_cli.show.curves import MetricName, XName
 from tformer_cli.show.png import check_png, render_png
 
 FORMATS = ("text", "tsv", "svg", "png")
@@ -21,7 +21,10 @@ FORMATS = ("text", "tsv", "svg", "png")
 
 def plot(
     runs: list[Path] = argument(
-        "RUN", "Run directories; a run may still be training.", role="reads_directory"
+        "RUN",
+        "Run directories, or folders of `train --seeds`, which are drawn as mean and band; a run "
+        "may still be training.",
+        role="reads_directory",
     ),
     *,
     output: OutputOption = STANDARD_STREAM,
@@ -36,11 +39,13 @@ def plot(
 
     Losses, scores, learning rate and speed come from each run's metrics.jsonl. tsv has one line per
     point: run, metric, x, value, weights (current, or average at the end of a run); time is in
-    seconds.
+    seconds. The runs of several seeds are one line, their mean, in a band of one standard deviation
+    to either side; tsv then has low and high, too.
 
     Examples:
         tformer plot runs/quickstart
         tformer plot runs/first runs/second --metric bleu --x time -o bleu.svg
+        tformer plot runs/base runs/rotary --metric bleu    # folders of --seeds
         tformer plot runs/quickstart --format tsv > curves.tsv
     """
     chosen = chosen_format(output_format, output, FORMATS, "tsv")
@@ -50,8 +55,9 @@ def plot(
     if chosen == "png":
         check_png()
     from tformer_cli.plugins.instruments.chart import make_chart, render_svg, render_tsv, show_chart
+    from tformer_cli.plugins.instruments.seed_curves import read_system
 
-    chart = make_chart([read_run(run) for run in runs], x, metric or ())
+    chart = make_chart(list(map(read_system, runs)), x, metric or ())
     if chosen == "text":
         with results(output) as stream:
             show_chart(text_console(output, stream), chart)
