@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.show.document import (
+    BLANK,
     Block,
     Cell,
+    Document,
     Facts,
     Field,
     Map,
@@ -77,6 +79,12 @@ def render_figure(title: str, blocks: Iterable[Block]) -> str:
     right, y = draw_blocks(root, blocks, (MARGIN, MARGIN + LINE + 4))
     right = max(right, MARGIN + display_width(title) * 15 * CHARACTER)
     return svg_text(root, right + MARGIN, y + MARGIN)
+
+
+def render_document(document: Document) -> str:
+    """Renders the sections of a document below each other, and its legend at the end."""
+    parts = [block for section in document.sections for block in (*section.blocks(), BLANK)]
+    return render_figure(document.title, [*parts, text((document.legend, "dim"))])
 
 
 def render_field(block: Field) -> str:

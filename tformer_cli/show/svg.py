@@ -39,6 +39,12 @@ def svg_text(root: Element, width: float, height: float) -> str:
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
+def description_lines(svg: str) -> list[str]:
+    """Reads the title and the description of a figure, as far as it has them."""
+    root = ET.fromstring(svg)  # noqa: S314 - drawn by us
+    return [element.text or "" for element in root if element.tag.endswith(("}title", "}desc"))]
+
+
 def draw_cells(
     group: Element, rows: Sequence[Sequence[float]], color_of: Callable[[float], str]
 ) -> None:

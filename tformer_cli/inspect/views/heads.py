@@ -25,6 +25,7 @@ from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView
 from tformer_cli.inspect.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import (
     MARGIN,
@@ -182,7 +183,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
     title = "Attention heads"
     needs_model = False
     Options = HeadsOptions
-    formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
+    formats = ("text", "jsonl", "safetensors", "npz", "html", *FIGURES)
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:
         if sentence.maps is not None:

@@ -489,9 +489,9 @@ def _connect_dots(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, in
             yield round(left + (right - left) * share), round(top + (bottom - top) * share)
 
 
-def render_tsv(chart: Chart) -> Iterator[str]:
-    """Yields a header and a line a point: run, metric, x, value, weights (current or average)."""
-    yield f"run\tmetric\t{chart.x}\tvalue\tweights"
+def chart_rows(chart: Chart) -> Iterator[Sequence[str]]:
+    """Yields a header and a row a point: run, metric, x, value, weights (current or average)."""
+    yield "run", "metric", chart.x, "value", "weights"
     for panel in chart.panels:
         for curve in panel.curves:
             points = [(*point, "current") for point in curve.points]
@@ -499,4 +499,4 @@ def render_tsv(chart: Chart) -> Iterator[str]:
                 points.append((*curve.average, "average"))
             for x, value, weights in points:
                 run = chart.runs[curve.run]
-                yield f"{run}\t{panel.name}\t{x:.12g}\t{value:.12g}\t{weights}"
+                yield run, panel.name, f"{x:.12g}", f"{value:.12g}", weights

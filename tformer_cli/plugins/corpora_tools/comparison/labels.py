@@ -9,14 +9,14 @@ from tformer_cli.metrics.choices import record_key
 from tformer_cli.metrics.resampling import RESAMPLES
 from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, Wins, compare_labels
 from tformer_cli.plugins.corpora_tools.comparison.compare import wins_of
-from tformer_cli.plugins.corpora_tools.comparison.report import TITLE
+from tformer_cli.plugins.corpora_tools.comparison.report import TITLE, mark_best
 from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
     "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
     "examples; p: probability of a change at least this large if the systems were equally good, "
-    "* marks 0.05 and less. Better, worse: examples that only the system, or only the baseline, "
-    "labels right."
+    "* marks 0.05 and less. Bold: the best score, where it and the baseline's differ by more than "
+    "chance. Better, worse: examples that only the system, or only the baseline, labels right."
 )
 
 
@@ -81,10 +81,12 @@ class LabelComparison:
         return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
-        best = max(system.measures[number].value for system in self.systems)
-        for place, system in enumerate(self.systems):
-            measure = system.measures[number]
-            value = Cell(f"{measure.value:.2f}", is_best=measure.value == best)
+        measures = [system.measures[number] for system in self.systems]
+        differs = [False, *(measure.p_value <= SIGNIFICANT for measure in measures[1:])]
+        values = mark_best([measure.value for measure in measures], differs)
+        for place, (system, measure, value) in enumerate(
+            zip(self.systems, measures, values, strict=True)
+        ):
             if not place:
                 yield (Cell(system.name), value, Cell("baseline"), *[Cell("")] * 5)
                 continue
