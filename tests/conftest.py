@@ -164,7 +164,7 @@ def a_core_for_each_worker():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-EXTRAS = {"png": "resvg_py", "site": "sphinx"}
+EXTRAS = {"png": "resvg_py", "pdf": "typst", "site": "sphinx"}
 """Packages of extras and groups that the group `test` lacks."""
 
 

@@ -141,7 +141,7 @@ def test_a_command_refuses(place, zoo, monkeypatch, line, says):
 
 PROGRAM = """
 import json, sys
-for name in ("ctranslate2", "onnx", "resvg_py", "uvicorn"):
+for name in ("ctranslate2", "onnx", "resvg_py", "typst", "uvicorn"):
     sys.modules[name] = None  # as if they were not installed
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app

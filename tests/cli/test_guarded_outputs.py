@@ -290,9 +290,16 @@ FORMATS = {
     "data check in.txt": ["text", "json", "html"],
     "translate M a": ["text", "tsv", "jsonl"],
     "evaluate --hypothesis in.txt --reference in.txt": [],
-    "compare in.txt b=in.txt --reference in.txt": ["text", "json", "markdown", "latex", "html"],
+    "compare in.txt b=in.txt --reference in.txt": [
+        "text",
+        "json",
+        "csv",
+        "markdown",
+        "latex",
+        "html",
+    ],
     "inspect-heads M a": ["text", "jsonl", "safetensors", "npz", "html", "svg"],
-    "inspect-heads M a --heads enc": ["svg", "png"],
+    "inspect-heads M a --heads enc": ["svg", "png", "pdf"],
     "inspect-step M a --token 1 --head enc.0.0": ["text", "json", "html"],
     "inspect-positions M": ["text", "json", "npz", "svg", "html"],
     "inspect-logits M a": ["jsonl", "html"],
@@ -309,7 +316,9 @@ FORMATS = {
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(words, marks=pytest.mark.needs("png")) if "png" in formats else words
+        pytest.param(words, marks=[pytest.mark.needs("png"), pytest.mark.needs("pdf")])
+        if "png" in formats
+        else words
         for words, formats in FORMATS.items()
     ],
 )

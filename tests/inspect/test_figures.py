@@ -13,10 +13,12 @@ from safetensors.numpy import load
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.views.heads import (
     LABELLED_PANELS,
+    _even_columns,
     render_npz,
     render_safetensors,
     render_svg,
 )
+from tformer_cli.show.palette import hex_color
 from tformer_cli.show.png import render_png
 from tformer_cli.show.svg import display_width
 
@@ -30,24 +32,66 @@ def parse_svg(text):
     return ET.fromstring(text)  # noqa: S314 - it was written just before
 
 
+def words_of(root, attribute):
+    """The labels that have an attribute: rows end at their map, columns are turned."""
+    texts = [element for element in root.iter(f"{SVG}text") if element.get(attribute)]
+    return ["".join(element.itertext()) for element in texts if element.get("font-size") != "10"]
+
+
+def cells_of(root):
+    """The colors of the maps, without those of the scales."""
+    scales = [group for group in root.iter(f"{SVG}g") if "scale(8 9)" in group.get("transform", "")]
+    colors = {path for scale in scales for path in scale}
+    assert scales
+    return [path for path in root.iter(f"{SVG}path") if path not in colors]
+
+
 def test_a_picture_names_its_heads_and_labels_rows_and_columns(make_record):
     root = parse_svg(render_svg(make_record(heads=(HeadId("cross", 1, 0),))))
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "cross.1.0" in texts
     assert "Cross-attention" in texts
-    rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
-    assert rows == ["x", "y", "</s>"]
-    columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]
-    assert columns == ["a", "b", "c", "d", "</s>"]
+    assert words_of(root, "text-anchor") == ["x", "y", "</s>"]
+    assert words_of(root, "transform") == ["a", "b", "c", "d", "</s>"]
+
+
+def test_a_word_keeps_its_mark(make_record):
+    record = make_record(source=("▁a", "▁", "b▁"), heads=(HeadId("cross", 1, 0),))
+    root = parse_svg(render_svg(record))
+    assert words_of(root, "transform") == ["▁a", "▁", "b▁", "</s>"]
+    (mark, word) = next(e for e in root.iter(f"{SVG}text") if "".join(e.itertext()) == "▁a")
+    # raised by as much as the word is lowered again, and smaller
+    assert float(mark.get("dy")) == -float(word.get("dy")) < 0
+    assert mark.get("font-size")
+
+
+def test_a_scale_shows_the_colors_from_0_to_the_largest_number(make_record):
+    root = parse_svg(render_svg(make_record(heads=(HeadId("cross", 0, 1),))))
+    (scale,) = [g for g in root.iter(f"{SVG}g") if "scale(8 9)" in g.get("transform", "")]
+    colors = [path.get("fill") for path in scale]  # white, the ground, is not drawn
+    expected = [hex_color("cross", round(64 * step / 10) / 64) for step in range(1, 11)]
+    assert colors == expected
+    ends = [e.text for e in root.iter(f"{SVG}text") if e.get("font-size") == "10"]
+    assert ends[-2:] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("n_panels", "most", "rows"),
+    [(1, 4, [1]), (3, 3, [3]), (4, 4, [4]), (4, 3, [2, 2]), (5, 3, [3, 2]), (8, 4, [4, 4])],
+)
+def test_panels_stand_in_even_rows(n_panels, most, rows):
+    n_columns = _even_columns(n_panels, most)
+    places = [place // n_columns for place in range(n_panels)]
+    assert [places.count(row) for row in sorted(set(places))] == rows
 
 
 def test_every_visible_weight_is_one_cell_of_its_shade(make_record):
     record = make_record(heads=(HeadId("cross", 0, 1),))
     root = parse_svg(render_svg(record))
-    cells = sum(path.get("d").count("M") for path in root.iter(f"{SVG}path"))
+    cells = sum(path.get("d").count("M") for path in cells_of(root))
     weights = record.maps.cross[0][1]
     assert cells == int(((weights * 64).round() > 0).sum())
-    darkest = list(root.iter(f"{SVG}path"))[-1].get("d")
+    darkest = cells_of(root)[-1].get("d")
     row, column = divmod(int(weights.argmax()), 5)
     assert f"M{column} {row}h1v1h-1z" in darkest
 
@@ -68,8 +112,7 @@ def test_many_heads_are_thumbnails_that_share_labels(make_record):
     assert len(heads) > LABELLED_PANELS
     root = parse_svg(render_svg(make_record(heads=heads)))
     kinds = dict.fromkeys(head.kind for head in heads)
-    rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
-    columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]
+    rows, columns = words_of(root, "text-anchor"), words_of(root, "transform")
     # once for a line of panels, and once for a column
     assert set(rows) == {label for kind in kinds for label in record.row_labels(kind)}
     assert set(columns) == {label for kind in kinds for label in record.column_labels(kind)}

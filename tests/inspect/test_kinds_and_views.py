@@ -302,11 +302,11 @@ def test_positions_of_the_only_stack_are_shown(case):
     assert [table.stack for table in record.tables] == [stack]
 
 
-PNG = pytest.param("png", marks=pytest.mark.needs("png"))
+FIGURES = ["svg", *(pytest.param(name, marks=pytest.mark.needs(name)) for name in ("png", "pdf"))]
 
 
 @of(*ONE_A_KIND)
-@pytest.mark.parametrize("form", ["text", "jsonl", "html", "svg", "npz", "safetensors", PNG])
+@pytest.mark.parametrize("form", ["text", "jsonl", "html", "npz", "safetensors", *FIGURES])
 def test_every_format_is_written(case, tmp_path, form):
     file = tmp_path / f"heads.{'txt' if form == 'text' else form}"
     weights = ["--weights"] if form == "jsonl" else []

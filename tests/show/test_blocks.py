@@ -134,5 +134,7 @@ def test_a_figure_breaks_long_texts_and_puts_below_what_has_no_room():
 def test_a_figure_has_the_colors_of_its_numbers():
     signed = replace(MAP, values=[[-0.5, 0.25]], labels=("a", "bc"), largest=0.5, is_signed=True)
     fills = [path.get("fill") for path in svg_of(signed).iter("{http://www.w3.org/2000/svg}path")]
-    assert fills == [signed_hex_color(-1.0), signed_hex_color(0.5)]
+    assert fills[:2] == [signed_hex_color(-1.0), signed_hex_color(0.5)]
+    scale = [round(64 * step / 5) / 64 for step in range(-5, 6) if step]
+    assert fills[2:] == [signed_hex_color(share) for share in scale]
     assert float(svg_of(EXAMPLES[Field]).get("width")) == FIELD + 2 * MARGIN

@@ -13,11 +13,11 @@ from tformer_cli.plugins.instruments.chart import (
     Chart,
     Curve,
     Panel,
+    chart_rows,
     columns_of,
     make_chart,
     render_svg,
     render_text,
-    render_tsv,
     round_ticks,
     short,
     write_ticks,
@@ -26,6 +26,7 @@ from tformer_cli.plugins.instruments.chart import (
 )
 from tformer_cli.show import png
 from tformer_cli.show.curves import DEFAULT_METRICS, MetricName, XName, read_run
+from tformer_cli.show.delimited import delimited_lines
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.png import render_png
 from tformer_cli.wording import installing
@@ -302,7 +303,7 @@ def test_a_single_point_is_a_dot():
 
 def test_a_table_has_a_line_a_point(two_runs):
     chart = make_chart([read_run(two_runs[0])], XName.time, [MetricName.bleu])
-    assert list(render_tsv(chart)) == [
+    assert list(delimited_lines(chart_rows(chart), "tsv")) == [
         "run\tmetric\ttime\tvalue\tweights",
         "whole\tbleu\t100\t12.5\tcurrent",
         "whole\tbleu\t200\t20\tcurrent",

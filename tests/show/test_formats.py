@@ -12,7 +12,7 @@ import pytest
 
 from tests.plugins.corpora_tools.comparison.test_compare import compare_all
 from tformer_cli.errors import UsageError
-from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document
+from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document, mark_best
 from tformer_cli.show import png
 from tformer_cli.show.html import render_html
 from tformer_cli.show.markup import render_latex, render_markdown
@@ -52,7 +52,26 @@ def test_several_test_sets_have_an_overview_with_means():
     assert [section.title for section in others] == ["tiny: 2 sentences"] * 2
     assert overview.tables[0].head == ("System", "tiny", "tiny", "Mean")
     for row in overview.tables[0].rows:
-        assert row[1] == row[2] == row[3]
+        assert row[1].text == row[2].text == row[3].text
+
+
+@pytest.mark.parametrize(
+    ("values", "differs", "less", "marked"),
+    [
+        ([30.0, 31.0], [False, True], False, [1]),
+        ([30.0, 31.0], [False, False], False, []),  # no more than chance
+        ([30.0, 31.0], [False, True], True, [0]),
+        ([31.0, 30.0, 29.0], [False, True, True], False, [0]),
+        ([31.0, 30.9, 29.0], [False, False, True], False, []),  # the baseline is not told apart
+        ([30.0, 31.0, 31.0], [False, True, True], False, []),  # ties
+        ([30.0, 31.001, 31.002], [False, True, True], False, []),  # ties to a reader
+        ([30.0], [False], False, []),
+    ],
+)
+def test_only_a_best_score_that_the_test_tells_apart_is_marked(values, differs, less, marked):
+    cells = mark_best(values, differs, less=less)
+    assert [cell.text for cell in cells] == [f"{value:.2f}" for value in values]
+    assert [place for place, cell in enumerate(cells) if cell.is_best] == marked
 
 
 RENDERERS = {"html": render_html, "latex": render_latex, "markdown": render_markdown}

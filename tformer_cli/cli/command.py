@@ -57,6 +57,7 @@ CONTENTS = {
     **{name: "HTML" for name in ("html", "htm")},
     "svg": "SVG",
     "png": "PNG",
+    "pdf": "PDF",
     **{name: name for name in ("npz", "npy", "safetensors")},
 }
 # Directories that may be another tool's.

@@ -14,6 +14,8 @@ from tformer_cli.cli.options import one_of
 from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import Option, declare
+from tformer_cli.show.delimited import delimited_lines
+from tformer_cli.show.figure_files import FIGURES
 
 if TYPE_CHECKING:
     from tformer_cli.show.document import Document
@@ -31,6 +33,8 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "latex": ("tex",),
     "svg": ("svg",),
     "png": ("png",),
+    "pdf": ("pdf",),
+    "csv": ("csv",),
     "npz": ("npz",),
     "npy": ("npy",),
     "safetensors": ("safetensors",),
@@ -39,14 +43,14 @@ ENDINGS: dict[str, tuple[str, ...]] = {
 }
 # Endings of formats that no command here writes.
 WITHOUT_FORMAT = (
-    *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
-    *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
+    *("eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
+    *("xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
     *("pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
 
 # Formats other than text.
-BINARY = ("npy", "npz", "png", "safetensors")
+BINARY = ("npy", "npz", "pdf", "png", "safetensors")
 
 
 def format_option(
@@ -104,10 +108,17 @@ def format_by_name(choice: Format | None, output: str, formats: Sequence[Format]
     ending = "" if output == STANDARD_STREAM else _ending(output)
     named = next((name for name in formats if ending in ENDINGS[name]), formats[0])
     chosen = named if choice is None else choice
+    check_format(chosen, output)
+    return chosen
+
+
+def check_format(chosen: str, output: str, *, draws_svg: bool = True) -> None:
+    """Checks that a format can be written: where it goes, and that a figure's package is here."""
+    if draws_svg and chosen in FIGURES:
+        FIGURES[chosen].check()
     # Raw bytes would upset the terminal
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
-    return chosen
 
 
 def write_result(
@@ -117,8 +128,9 @@ def write_result(
     record: Callable[[], object],
     document: Callable[[], "Document"],
     indent: int | None = None,
+    rows: Callable[[], Iterable[Sequence[object]]] | None = None,
 ) -> None:
-    """Writes a result: its record as JSON, or its document as any other format."""
+    """Writes a result: its record as JSON, its rows as CSV, or its document as another format."""
     if chosen == "json":
         text = json.dumps(record(), ensure_ascii=False, indent=indent)
         stream.write(utf8_line(text))
@@ -126,6 +138,13 @@ def write_result(
         from tformer_cli.show.terminal import show_document
 
         show_document(text_console(output, stream), document())
+    elif chosen == "csv" and rows is not None:
+        stream.writelines(map(utf8_line, delimited_lines(rows(), chosen)))
+    elif chosen in FIGURES:
+        from tformer_cli.show.figure import render_document
+
+        figure = FIGURES[chosen].render(render_document(document()))
+        stream.write(figure if isinstance(figure, bytes) else figure.encode())
     else:
         from tformer_cli.show.html import render_html
         from tformer_cli.show.markup import render_latex, render_markdown

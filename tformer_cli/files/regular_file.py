@@ -97,18 +97,20 @@ def content_of(path: Path) -> tuple[str, bool]:
 
     Text is UTF-8 with fewer NULs than line ends. Text, SVG and npy carry no sign of who wrote them
     and count as ours, but scripts and TOML do not; JSON needs our schema or the index of a line;
-    HTML, PNG, npz and safetensors need the marks that our writers leave.
+    HTML, PDF, PNG, npz and safetensors need the marks that our writers leave.
     """
     with path.open("rb") as stream:
         start = stream.read(LOOKED_AT)
         is_whole = not stream.read(1)
     for magic, kind, sign in (
         (b"\x89PNG", "PNG", b"Software\0tformer"),
+        (b"%PDF-", "PDF", b"tformer"),
         (b"\x93NUMPY", "npy", b""),
         (b"PK\3\4", "npz", b"metadata.npy|.table.npy"),
     ):
         if start.startswith(magic):
-            is_ours = any(mark in start[:4096] for mark in sign.split(b"|"))
+            looked_at = start if kind == "PDF" else start[:4096]  # a PDF names its maker at the end
+            is_ours = any(mark in looked_at for mark in sign.split(b"|"))
             return ZIP if kind == "npz" and not is_ours else kind, is_ours
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < LOOKED_AT * 100:
         return "safetensors", b"tformer" in start[

@@ -20,6 +20,7 @@ from tformer_cli.heads.names import CaptureMode, HeadId, Inspected  # noqa: TC00
 from tformer_cli.inspect.data import jsonable, round6, to_json
 from tformer_cli.settings import Option
 from tformer_cli.show.document import Room, Text, text
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.sockets import load_place
 
 if TYPE_CHECKING:
@@ -171,9 +172,9 @@ class View(ABC, Generic[R]):
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
     Inputs: ClassVar[type] = NoOptions  # Arguments and options that name what a `CorpusView` reads
     tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
-    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html", "svg", "png")
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html", *FIGURES)
     """Its formats; the second is a pipe's."""
-    draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
+    draws_svg: ClassVar[bool] = True  # False if it puts pixels together by itself
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
     needs_model: ClassVar[bool] = True  # False if it reads nothing but the maps of sentences
     script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
@@ -224,11 +225,8 @@ class View(ABC, Generic[R]):
         return render_figure(self.title, self.figure_blocks(record, options or self.Options()))
 
     def file(self, record: R, output_format: str, options: Any = None) -> bytes | str:
-        """Renders a record in one of its other formats: by default its figure, svg or png."""
-        from tformer_cli.show.png import render_png
-
-        svg = self.figure(record, options)
-        return render_png(svg) if output_format == "png" else svg
+        """Renders a record in one of its other formats: by default its figure."""
+        return FIGURES[output_format].render(self.figure(record, options))
 
 
 class OfSentence(Protocol):

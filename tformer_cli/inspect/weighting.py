@@ -49,7 +49,7 @@ _FLOW_KINDS: dict[Kind, str] = {
 
 ALPHA = Weighting(
     name="alpha",
-    meaning="attention weights, softmax(Q·Kᵀ/√E)",
+    meaning="attention weights, softmax(Q·Kᵀ/√d_k)",
     source="Vaswani et al. 2017",
     conventions=(
         "Row = query, column = key; rows sum to 1 and cells that a position may not see are "

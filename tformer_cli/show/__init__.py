@@ -1,1 +1,1 @@
-"""Results as documents, and their renderers: terminal, HTML, Markdown, LaTeX, SVG, PNG."""
+"""Results as documents, and their renderers: terminal, HTML, Markdown, LaTeX, SVG, PNG, PDF."""

@@ -1,6 +1,6 @@
 """A result for people: blocks, and sections of them, whatever draws them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 
@@ -197,6 +197,18 @@ class Section:
     pictures: tuple[tuple[Picture, ...], ...] = ()
     legend: str = ""
     """Meaning of the columns; renderers show the first section's legend above everything."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields its title, tables and sentences; notes and pictures are left out."""
+        yield text((self.title, "bold"))
+        if self.summary:
+            yield text(self.summary)
+        for table in self.tables:
+            yield from (BLANK, table)
+        for group in self.sentences:
+            yield from (BLANK, text((group.heading, "bold")))
+            for sentence in group.sentences:
+                yield from (BLANK, text(sentence.heading), Texts(sentence.texts))
 
 
 @dataclass(frozen=True, kw_only=True)

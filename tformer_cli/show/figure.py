@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.show.document import (
+    BLANK,
     Block,
     Cell,
+    Document,
     Facts,
     Field,
     Map,
@@ -29,6 +31,7 @@ from tformer_cli.show.svg import (
     display_width,
     draw_labels,
     draw_map,
+    draw_scale,
     draw_text,
     new_svg,
     number,
@@ -77,6 +80,12 @@ def render_figure(title: str, blocks: Iterable[Block]) -> str:
     right, y = draw_blocks(root, blocks, (MARGIN, MARGIN + LINE + 4))
     right = max(right, MARGIN + display_width(title) * 15 * CHARACTER)
     return svg_text(root, right + MARGIN, y + MARGIN)
+
+
+def render_document(document: Document) -> str:
+    """Renders the sections of a document below each other, and its legend at the end."""
+    parts = [block for section in document.sections for block in (*section.blocks(), BLANK)]
+    return render_figure(document.title, [*parts, text((document.legend, "dim"))])
 
 
 def render_field(block: Field) -> str:
@@ -237,7 +246,11 @@ def _draw_heat_map(root: Element, block: Map, corner: Corner) -> Corner:
     color_of = signed_hex_color if block.is_signed else partial(hex_color, block.kind)
     shades = [[value / (block.largest or 1.0) for value in row] for row in block.values]
     draw_map(root, shades, color_of, (x, y), (cell, cell))
-    return max(right, x + cell * len(shades[0])), y + cell * len(shades) + GAP / 2
+    bottom = y + cell * len(shades) + GAP / 2
+    largest = f"{block.largest:.4g}"
+    ends = (f"−{largest}" if block.is_signed else "0", largest)
+    edge = draw_scale(root, color_of, (x, bottom), ends, is_signed=block.is_signed)
+    return max(right, edge, x + cell * len(shades[0])), bottom + GAP
 
 
 def _draw_field(root: Element, block: Field, corner: Corner) -> Corner:

@@ -1,14 +1,13 @@
 """Pixels as PNG by the standard library; figures of `show.svg` by resvg (extra `png`)."""
 
-import re
 import struct
 import zlib
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 from tformer_cli.errors import UsageError
+from tformer_cli.show.svg import description_lines
 from tformer_cli.wording import installing
 
 if TYPE_CHECKING:
@@ -20,11 +19,11 @@ _COLOR_TYPES = {1: 0, 3: 2}
 _SOFTWARE = (b"tEXt", b"Software\0tformer")
 SHARPNESS = 2
 """Pixels of the picture for each of SVG: an even number keeps the cells of maps sharp."""
-_FONT = "DejaVu Sans"
+FIGURE_FONT = "DejaVu Sans"
 """It has the symbols of our formulas: a line with one that a font lacks goes to another font."""
 _LETTER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">'
-    f'<text y="15" font-family="{_FONT}">M</text></svg>'
+    f'<text y="15" font-family="{FIGURE_FONT}">M</text></svg>'
 )
 
 
@@ -73,12 +72,10 @@ def render_png(svg: str) -> bytes:
     check_png()
     from resvg_py import svg_to_bytes
 
-    picture = svg_to_bytes(svg, zoom=SHARPNESS, sans_serif_family=_FONT)
-    root = ET.fromstring(svg)  # noqa: S314 - drawn by us
-    words = [element.text or "" for element in root if re.search(r"\}(title|desc)$", element.tag)]
+    picture = svg_to_bytes(svg, zoom=SHARPNESS, sans_serif_family=FIGURE_FONT)
     chunks = _chunk(*_SOFTWARE)
-    if words:
-        text = "\n".join(words).encode()
+    if lines := description_lines(svg):
+        text = "\n".join(lines).encode()
         chunks += _chunk(b"iTXt", b"Description\0\0\0\0\0" + text)  # UTF-8, not compressed
     # the header, 25 bytes, must be the first chunk (W3C, section 5.6)
     behind_header = len(_SIGNATURE) + 25

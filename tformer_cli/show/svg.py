@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
+from tformer_cli.wording import SPACE_LABEL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LEVELS = 64
 """Shades of a map. Cells of one shade are one path, which keeps large files small."""
 FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
+SCALE_STEPS, SCALE_FONT, SCALE_CELL = 11, 10.0, (8.0, 9.0)
+"""Colors of a scale, and pixels of its letters and of each color."""
 MARGIN = 24.0
 """Pixels around a figure."""
 # ElementTree writes characters that XML 1.0 (section 2.2) does not allow as they are.
@@ -37,6 +41,12 @@ def svg_text(root: Element, width: float, height: float) -> str:
     if ground is not None:
         ground.attrib.update(size)
     return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def description_lines(svg: str) -> list[str]:
+    """Reads the title and the description of a figure, as far as it has them."""
+    root = ET.fromstring(svg)  # noqa: S314 - drawn by us
+    return [element.text or "" for element in root if element.tag.endswith(("}title", "}desc"))]
 
 
 def draw_cells(
@@ -71,6 +81,26 @@ def draw_map(
     size = {"width": number(len(rows[0]) * cell[0]), "height": number(len(rows) * cell[1])}
     line = {"fill": "none", "stroke": "#b9bec8", "shape-rendering": "crispEdges"}
     SubElement(root, "rect", {**place, **size, **line})
+
+
+def draw_scale(
+    root: Element,
+    color_of: Callable[[float], str],
+    corner: tuple[float, float],
+    ends: tuple[str, str],
+    *,
+    is_signed: bool = False,
+) -> float:
+    """Draws the colors of a map from its smallest to its largest number; returns its right edge."""
+    left, top = corner
+    least = -1.0 if is_signed else 0.0
+    steps = [least + (1.0 - least) * step / (SCALE_STEPS - 1) for step in range(SCALE_STEPS)]
+    x = left + display_width(ends[0]) * SCALE_FONT * 0.6 + 4
+    right = x + SCALE_STEPS * SCALE_CELL[0]
+    draw_text(root, ends[0], x - 4, top + 8, SCALE_FONT, fill="#5c6370", anchor="end")
+    draw_map(root, [steps], color_of, (x, top), SCALE_CELL)
+    draw_text(root, ends[1], right + 4, top + 8, SCALE_FONT, fill="#5c6370")
+    return right + 4 + display_width(ends[1]) * SCALE_FONT * 0.6
 
 
 def draw_labels(
@@ -111,7 +141,14 @@ def draw_text(
     attributes = {"x": number(x), "y": number(y), "font-size": number(size), "fill": fill}
     options = {"font-weight": weight, "text-anchor": anchor, "transform": transform}
     attributes |= {name: value for name, value in options.items() if value}
-    SubElement(parent, "text", attributes).text = clean(text)
+    element = SubElement(parent, "text", attributes)
+    if text.startswith(SPACE_LABEL) and text != SPACE_LABEL:
+        # The mark hangs below the line and is as bold as a bar: it would stand apart from its word
+        raised = {"font-size": number(0.7 * size), "fill": "#8a909c", "dy": number(-0.12 * size)}
+        SubElement(element, "tspan", raised).text = SPACE_LABEL
+        element = SubElement(element, "tspan", {"dy": number(0.12 * size)})
+        text = text.removeprefix(SPACE_LABEL)
+    element.text = clean(text)
 
 
 def clean(text: str) -> str:

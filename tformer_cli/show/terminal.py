@@ -278,15 +278,7 @@ def show_document(console: Console, document: Document) -> None:
     for number, section in enumerate(document.sections):
         if number:
             console.print()
-        show_blocks(console, [text((section.title, "bold"))])
-        if section.summary:
-            show_blocks(console, [text(section.summary)])
-        for table in section.tables:
-            show_blocks(console, [BLANK, table])
-        for group in section.sentences:
-            show_blocks(console, [BLANK, text((group.heading, "bold"))])
-            for sentence in group.sentences:
-                show_blocks(console, [BLANK, text(sentence.heading), Texts(sentence.texts)])
+        show_blocks(console, section.blocks())
         for note in section.notes:
             show_blocks(console, [BLANK, text((note.title, "bold"))])
             for words in note.lines:

@@ -7,6 +7,7 @@ from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import QuietOption, argument
 from tformer_cli.cli.streams import STANDARD_STREAM, note, stdout_console, write_line
 from tformer_cli.errors import UsageError
+from tformer_cli.show.delimited import delimited_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tformer_cli.foreign.known_models import KnownModel
 
 SCHEMA = "tformer.models/1"
-FORMATS = ("text", "tsv", "json")
+FORMATS = ("text", "tsv", "csv", "json")
 HEAD = ("name", "for", "license", "MB", "here")
 
 
@@ -60,9 +61,9 @@ def models(
         write_line(json.dumps([_record(model, model.name in here) for model in candidates]))
         return
     rows = [_row(model, model.name in here) for model in candidates]
-    if chosen == "tsv":
-        for row in (HEAD, *rows):
-            write_line("\t".join(row))
+    if chosen in ("tsv", "csv"):
+        for line in delimited_lines((HEAD, *rows), chosen):
+            write_line(line)
     else:
         from tformer_cli.show.document import Table
         from tformer_cli.show.terminal import show_blocks

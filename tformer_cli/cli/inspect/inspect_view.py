@@ -3,7 +3,6 @@
 A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from tformer_cli.artifacts.config_file import (
     check_model,
 )
 from tformer_cli.cli.command import CheckedCommand
-from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
+from tformer_cli.cli.format_choice import check_format, chosen_format, format_option
 from tformer_cli.cli.options import (
     Command,
     ModelArgument,
@@ -61,7 +60,6 @@ from tformer_cli.inspect.view import (
 )
 from tformer_cli.inspect.weighting import WeightingName
 from tformer_cli.settings import Option
-from tformer_cli.show.png import check_png
 from tformer_cli.text.lines import LineCounts, check_file
 
 if TYPE_CHECKING:
@@ -379,10 +377,7 @@ def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's option
 def view_format(view: View[Any], name: str | None, output: str) -> str:
     """Chooses the format in which a view is written; see `chosen_format`."""
     chosen = chosen_format(name, output, view.formats, view.formats[1])
-    if chosen == "png" and view.draws_png:
-        check_png()
-    if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
-        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
+    check_format(chosen, output, draws_svg=view.draws_svg)
     return chosen
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.heads.roles import role_grid, signed_role
 from tformer_cli.inspect.view import WITHOUT_SOURCE, NoOptions, View, with_half
+from tformer_cli.show.delimited import delimited_lines
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
@@ -182,7 +183,7 @@ class AlignmentView(View[AlignmentScores]):
 
     name = "alignment"
     title = "Alignment scores"
-    formats = ("text", "jsonl", "tsv")
+    formats = ("text", "jsonl", "tsv", "csv")
 
     def lines(self, record: AlignmentScores, options: NoOptions) -> Iterator[str]:
         return (json.dumps({"schema": SCHEMA, **score}) for score in score_data(record))
@@ -219,8 +220,8 @@ class AlignmentView(View[AlignmentScores]):
         )
 
     def file(self, record: AlignmentScores, output_format: str, options: Any = None) -> str:
-        cells = (["" if v is None else str(v) for v in row.values()] for row in score_data(record))
-        return "".join("\t".join(row) + "\n" for row in (KEYS, *cells))
+        rows = (KEYS, *(tuple(row.values()) for row in score_data(record)))
+        return "".join(f"{line}\n" for line in delimited_lines(rows, output_format))
 
 
 ALIGNMENT_VIEW = AlignmentView()

@@ -25,11 +25,13 @@ from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView
 from tformer_cli.inspect.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import (
     MARGIN,
     draw_labels,
     draw_map,
+    draw_scale,
     draw_text,
     new_svg,
     room_of_labels,
@@ -182,7 +184,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
     title = "Attention heads"
     needs_model = False
     Options = HeadsOptions
-    formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
+    formats = ("text", "jsonl", "safetensors", "npz", "html", *FIGURES)
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:
         if sentence.maps is not None:
@@ -248,6 +250,7 @@ LABELLED_PANELS = 16
 which share the labels at the edges of their kind."""
 THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
 _GAP, _TITLE = 26.0, 20.0
+WIDEST = 1000.0  # Pixels that four panels in a row may take
 
 
 def render_svg(record: HeadsRecord) -> str:
@@ -289,20 +292,25 @@ def _draw_kind(
     """Draws the heads of a kind; returns the right and the lower edge."""
     labels = rows, columns = record.row_labels(kind), record.column_labels(kind)
     longest = max(len(rows), len(columns))
-    cell, n_columns = min(22.0, max(7.0, 420 / longest)), min(len(heads), 3)
+    cell = min(22.0, max(7.0, 420 / longest))
     # of many heads only the panels at the left and at the top have labels, outside of them
     shares_labels = len(record.heads) > LABELLED_PANELS
     if shares_labels:
         cell = max(LEAST_CELL, THUMBNAIL / longest)
-        n_columns = max(sum(h.layer == head.layer for h in heads) for head in heads)
     font = min(12.0, cell * 0.9)
     beside, above = room_of_labels(labels, font)
     y += 20
-    draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
+    name, color_of = record.weighting.kind_names[kind].capitalize(), partial(hex_color, kind)
+    draw_text(root, name, MARGIN, y, 13.0, weight="600")
+    largest = "1" if record.weighting.is_share else f"{record.largest:.4g}"
+    draw_scale(root, color_of, (MARGIN + len(name) * 8.5 + 12, y - 9), ("0", largest))
     left, y = MARGIN, y + 8
     if shares_labels:
         left, y, beside, above = left + beside, y + above, 0.0, 0.0
     width, height = beside + len(columns) * cell, _TITLE + above + len(rows) * cell
+    n_columns = max(sum(h.layer == head.layer for h in heads) for head in heads)
+    if not shares_labels:
+        n_columns = _even_columns(len(heads), 4 if 4 * (width + _GAP) <= WIDEST else 3)
     for place, head in enumerate(heads):
         row, column = divmod(place, n_columns)
         x, top = left + column * (width + _GAP), y + row * (height + _GAP / 2)
@@ -316,11 +324,15 @@ def _draw_kind(
             draw_labels(panel, labels, corner, cell, font)
         # thumbnails have their name just above the map, labeled maps above the labels
         draw_text(panel, str(head), corner[0], top + 13, 11.0, weight="600")
-        shades, color_of = record.shades(head).tolist(), partial(hex_color, kind)
-        draw_map(panel, shades, color_of, corner, (cell, cell))
+        draw_map(panel, record.shades(head).tolist(), color_of, corner, (cell, cell))
     n_lines = math.ceil(len(heads) / n_columns)
     right = left + min(len(heads), n_columns) * (width + _GAP)
     return right, y + n_lines * (height + _GAP / 2) + 10
+
+
+def _even_columns(n_panels: int, most: int) -> int:
+    """Returns the columns that make as few rows as possible, and these alike: of 4, 4 or 2."""
+    return math.ceil(n_panels / math.ceil(n_panels / most))
 
 
 def render_safetensors(record: HeadsRecord) -> bytes:

@@ -21,6 +21,7 @@ from tformer_cli.heads.roles import ROLES, SIGNS, Role, sign_of
 from tformer_cli.heads.selectors import HeadSelection
 from tformer_cli.inspect.view import NoOptions, View
 from tformer_cli.show.document import BLANK, Block, Room, Text, text
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.palette import OKABE_ITO
 from tformer_cli.show.svg import MARGIN, draw_text, new_svg, svg_text
 from tformer_cli.wording import count_of
@@ -74,7 +75,7 @@ class TimelineView(View["HeadTimeline"]):
 
     name = "timeline"
     title = "Heads over the training"
-    formats = ("text", "jsonl", "svg", "png", "html")
+    formats = ("text", "jsonl", *FIGURES, "html")
 
     def lines(self, record: HeadTimeline, options: NoOptions) -> Iterator[dict[str, Any]]:
         return (record.describe(course) for course in record.courses)

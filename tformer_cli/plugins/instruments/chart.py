@@ -563,20 +563,20 @@ def _connect_dots(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, in
             yield round(left + (right - left) * share), round(top + (bottom - top) * share)
 
 
-def render_tsv(chart: Chart) -> Iterator[str]:
-    """Yields a header and a line a point: run, metric, x, value, weights (current or average).
+def chart_rows(chart: Chart) -> Iterator[Sequence[str]]:
+    """Yields a header and a row a point: run, metric, x, value, weights (current or average).
 
     Where a system has several seeds there are two more: low and high, the edges of its band.
     """
-    more = "\tlow\thigh" if chart.has_bands else ""
-    yield f"run\tmetric\t{chart.x}\tvalue\tweights{more}"
+    yield "run", "metric", chart.x, "value", "weights", *(("low", "high") * chart.has_bands)
     for panel in chart.panels:
         for curve in panel.curves:
             points = [(*point, "current") for point in curve.points]
-            edges = [f"\t{low:.12g}\t{high:.12g}" for _, low, high in curve.band]
+            edges = [(f"{low:.12g}", f"{high:.12g}") for _, low, high in curve.band]
             if curve.average is not None:
                 points.append((*curve.average, "average"))
             for number, (x, value, weights) in enumerate(points):
                 run = chart.runs[curve.run]
-                band = edges[number] if number < len(edges) else "\t\t" if more else ""
-                yield f"{run}\t{panel.name}\t{x:.12g}\t{value:.12g}\t{weights}{band}"
+                no_edges = ("", "") * chart.has_bands
+                band = edges[number] if number < len(edges) else no_edges
+                yield run, panel.name, f"{x:.12g}", f"{value:.12g}", weights, *band

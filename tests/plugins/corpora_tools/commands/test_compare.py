@@ -1,3 +1,4 @@
+import csv
 import json
 import os
 import sys
@@ -72,14 +73,35 @@ def test_json_says_how_and_is_the_same_for_the_same_seed():
         ("o.html", "<!DOCTYPE html>\n"),
         ("o.json", '{"schema": "tformer.compare/1"'),
         ("o.txt", "60 sentences\n"),
+        ("o.svg", '<svg xmlns="http://www.w3.org/2000/svg"'),
+        pytest.param("o.pdf", "%PDF-1.7", marks=pytest.mark.needs("pdf")),
     ],
 )
 def test_the_format_follows_the_files_name(name, beginning):
     done = compare(*SYSTEMS, "-o", name)
     assert (done.exit_code, done.stdout) == (0, "")
-    text = Path(name).read_text(encoding="utf-8")
+    text = Path(name).read_text(encoding="utf-8", errors="replace")
     assert text.startswith(beginning)
     assert (POLICY in text) == name.endswith(".html")
+
+
+def test_csv_has_the_numbers_of_json():
+    record = json.loads(compare(*SYSTEMS, "--format", "json").stdout)
+    assert compare(*SYSTEMS, "-o", "o.csv").exit_code == 0
+    with Path("o.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    (test_set,) = record["test_sets"]
+    scores = [
+        (metric["name"], system, score)
+        for metric in test_set["metrics"]
+        for system, score in zip(test_set["systems"], metric["scores"], strict=True)
+    ]
+    assert len(rows) == len(scores) == 6
+    for row, (metric, system, score) in zip(rows, scores, strict=True):
+        assert (row["metric"], row["system"]) == (metric, system)
+        assert float(row["value"]) == score["value"]
+        assert row["p_value"] == ("" if score["p_value"] is None else str(score["p_value"]))
+        assert row["better"] == ("" if score["wins"] is None else str(score["wins"]["better"]))
 
 
 def test_the_order_the_baseline_and_the_metrics_are_as_asked():
@@ -242,6 +264,12 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
     shown = compare(*systems[:5], "--baseline", "mine", "-q")
     assert shown.stdout.startswith("20 examples\n\naccuracy\nSystem")
     assert [line.split()[0] for line in shown.stdout.splitlines()[4:6]] == ["mine", "none"]
+    rows = compare(*systems[:5], "--format", "csv", "-q").stdout.splitlines()
+    assert rows[:2] == [
+        "system,measure,value,difference,low,high,p_value",
+        "none,accuracy,0.0,,,,",
+    ]
+    assert rows[3].startswith(f"mine,accuracy,{5.0 * labels},{5.0 * labels},")
     for form in ("markdown", "latex", "html"):
         page = compare(*systems[:5], "--format", form, "-q").stdout
         assert "that only the system, or only the baseline, labels right" in page

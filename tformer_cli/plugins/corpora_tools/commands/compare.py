@@ -1,13 +1,18 @@
 """`tformer compare`: several systems on one test set or several."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
-from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
+from tformer_cli.cli.format_choice import (
+    check_format,
+    chosen_format,
+    format_option,
+    write_result,
+)
 from tformer_cli.cli.options import (
     DeviceOption,
     OutputOption,
@@ -32,6 +37,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
 
-FORMATS = ("text", "json", "markdown", "latex", "html")
+FORMATS = ("text", "json", "csv", "markdown", "latex", "html", *FIGURES)
 SYSTEMS = argument(
     "SYSTEM",
     "A file of translations, a model directory, or the folder of a `train --seeds`, which is "
@@ -100,6 +106,7 @@ def compare(
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, FORMATS, "text")
+    check_format(chosen, output)
     texts = replace(texts, systems=_name_systems(systems or ()))
     if settings.labels:
         _check_labels(texts, manifest, settings)
@@ -120,7 +127,28 @@ def compare(
     record, document = compare_all(test_sets, settings, how, each_seed=each_seed)
     warn_of_bytes(read)
     with results(output) as stream:
-        write_result(stream, output, chosen, lambda: record, lambda: document)
+        rows = partial(_score_rows, record)
+        write_result(stream, output, chosen, lambda: record, lambda: document, rows=rows)
+
+
+def _score_rows(record: dict[str, Any]) -> Iterator[Sequence[object]]:
+    """Yields a header and a row for each system's score by each metric on each test set."""
+    if record["schema"] == SCHEMA_OF_LABELS:
+        yield "system", "measure", "value", "difference", "low", "high", "p_value"
+        for system in record["systems"]:
+            for measure in system["measures"]:
+                tested = measure["difference"], *(measure["ci95"] or (None, None))
+                row = (measure["measure"], measure["value"], *tested, measure["p_value"])
+                yield system["name"], *row
+        return
+    columns = ("value", "mean", "interval", "p_value")
+    yield "test_set", "metric", "system", *columns, "better", "worse", "equal"
+    for test_set in record["test_sets"]:
+        for metric in test_set["metrics"]:
+            for system, score in zip(test_set["systems"], metric["scores"], strict=True):
+                wins = score["wins"] or {"better": None, "worse": None, "equal": None}
+                numbers = (*(score[column] for column in columns), *wins.values())
+                yield test_set["test_set"], metric["name"], system, *numbers
 
 
 def _compare(

@@ -26,14 +26,19 @@ from tformer_cli.plugins.corpora_tools.comparison.groups import (
     estimate,
 )
 from tformer_cli.plugins.corpora_tools.comparison.lengths import Run
-from tformer_cli.plugins.corpora_tools.comparison.report import TITLE, run_rows, steps_of
+from tformer_cli.plugins.corpora_tools.comparison.report import (
+    TITLE,
+    mark_best,
+    run_rows,
+    steps_of,
+)
 from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
     "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
     "examples; p: probability of a change at least this large if the systems were equally good, "
-    "* marks 0.05 and less. Better, worse: examples that only the system, or only the baseline, "
-    "labels right."
+    "* marks 0.05 and less. Bold: the best score, where it and the baseline's differ by more than "
+    "chance. Better, worse: examples that only the system, or only the baseline, labels right."
 )
 SEED_LEGEND = (
     "Mean and standard deviation (SD, n - 1) over the runs. Change: from the baseline, with its "
@@ -115,14 +120,16 @@ class LabelComparison:
         return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int, *, each_seed: bool) -> Iterator[tuple[Cell, ...]]:
-        best = max(system.measures[number].value for system in self.systems)
-        for place, system in enumerate(self.systems):
-            measure = system.measures[number]
-            value = Cell(f"{measure.value:.2f}", is_best=measure.value == best)
+        measures = [system.measures[number] for system in self.systems]
+        differs = [False, *map(is_significant, measures[1:])]
+        values = mark_best([measure.value for measure in measures], differs)
+        for place, (system, measure, value) in enumerate(
+            zip(self.systems, measures, values, strict=True)
+        ):
             tested = [Cell("baseline"), *[Cell("")] * 5]
             if place:
                 p_value = tested_p(measure)
-                mark = "*" if p_value is not None and p_value <= SIGNIFICANT else ""
+                mark = "*" if is_significant(measure) else ""
                 texts = (
                     f"{measure.difference:+.2f}",
                     f"{measure.low:+.2f} to {measure.high:+.2f}",
@@ -145,6 +152,12 @@ class LabelComparison:
 def tested_p(measure: PairedDifference) -> float | None:
     """The p-value of a change; None: the test says nothing about it."""
     return None if isinstance(measure, SeedDifference) and measure.untested else measure.p_value
+
+
+def is_significant(measure: PairedDifference) -> bool:
+    """Returns whether a change is more than chance at the 5 % level, by a test that says so."""
+    p_value = tested_p(measure)
+    return p_value is not None and p_value <= SIGNIFICANT
 
 
 def spread_of(measure: PairedDifference) -> dict[str, Any]:

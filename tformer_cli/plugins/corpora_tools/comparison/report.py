@@ -18,8 +18,9 @@ TITLE = "Comparison of systems"
 LEGEND_OF_ONE = "Mean ± 95 %: mean and confidence interval of the scores of resampled texts."
 LEGEND = (
     f"{LEGEND_OF_ONE} Change: from the baseline; p: probability of a change at least this large "
-    "if the systems were equally good, * marks 0.05 and less. Better, worse, equal: sentences by "
-    "their own score, against the baseline."
+    "if the systems were equally good, * marks 0.05 and less. Bold: the best score, where it and "
+    "the baseline's differ by more than chance. Better, worse, equal: sentences by their own "
+    "score, against the baseline."
 )
 
 
@@ -53,9 +54,9 @@ def sections_of(comparisons: Sequence[Comparison], *, each_seed: bool = False) -
 def _overview(
     names: Sequence[str], head: tuple[str, ...], metrics: Sequence[TestedMetric]
 ) -> Table:
-    columns = [[score.value for score in metric.scores] for metric in metrics]
-    columns.append([sum(values) / len(values) for values in zip(*columns, strict=True)])
-    marked = [_mark_best(column, less=metrics[0].less_is_better) for column in columns]
+    values = zip(*([score.value for score in metric.scores] for metric in metrics), strict=True)
+    means = [Cell(f"{sum(row) / len(row):.2f}") for row in values]
+    marked = [*map(_score_cells, metrics), means]
     return Table(
         title=_name_of(metrics[0]),
         head=head,
@@ -73,7 +74,6 @@ def _section(comparison: Comparison, *, each_seed: bool) -> Section:
             f"{_name_of(first)} by reference length",
             ("Words", "Sentences", *comparison.systems),
             comparison.lengths,
-            less=first.less_is_better,
         )
     )
     tables.append(
@@ -81,7 +81,6 @@ def _section(comparison: Comparison, *, each_seed: bool) -> Section:
             "F1 of words by their frequency",
             ("Frequency", "Words", *comparison.systems),
             comparison.words,
-            less=False,
         )
     )
     title = f"{comparison.test_set}: {comparison.n_sentences:,} sentences".removeprefix(": ")
@@ -99,7 +98,7 @@ def _section(comparison: Comparison, *, each_seed: bool) -> Section:
 
 def _scores(comparison: Comparison, metric: TestedMetric, *, each_seed: bool) -> Table:
     baseline = metric.scores[0]
-    values = _mark_best([score.value for score in metric.scores], less=metric.less_is_better)
+    values = _score_cells(metric)
     systems = comparison.systems
     is_alone = len(systems) == 1
     has_seeds = isinstance(comparison, SeedComparison)
@@ -189,10 +188,9 @@ def _test_cells(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
     yield from (str(number) for number in (score.wins.better, score.wins.worse, score.wins.equal))
 
 
-def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, less: bool) -> Table:
+def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket]) -> Table:
     rows = tuple(
-        (Cell(row.label), Cell(f"{row.size:,}"), *_mark_best(row.values, less=less))
-        for row in buckets
+        (row.label, f"{row.size:,}", *(f"{value:.2f}" for value in row.values)) for row in buckets
     )
     return Table(title=title, head=head, rows=rows)
 
@@ -241,9 +239,28 @@ def _name_of(metric: TestedMetric) -> str:
     return f"{metric.name}, less is better" if metric.less_is_better else metric.name
 
 
-def _mark_best(values: Sequence[float], *, less: bool) -> list[Cell]:
-    """Writes numbers, the best of them marked: several that look the same are all best."""
+def _score_cells(metric: TestedMetric) -> list[Cell]:
+    values = [score.value for score in metric.scores]
+    differs = [score.is_significant for score in metric.scores]
+    return mark_best(values, differs, less=metric.less_is_better)
+
+
+def mark_best(
+    values: Sequence[float], differs: Sequence[bool], *, less: bool = False
+) -> list[Cell]:
+    """Writes scores, the baseline's first, and marks the best if the test tells it apart.
+
+    Args:
+        values: Scores.
+        differs: True for each system that differs from the baseline by more than chance.
+        less: True if less is better.
+
+    Returns:
+        Cells. The baseline is marked only if all others are worse by more than chance.
+    """
     # compared as they are written: a reader could not tell two that look alike
     texts = [f"{value:.2f}" for value in values]
-    best = f"{(min if less else max)(values):.2f}"
-    return [Cell(text, text == best) for text in texts]
+    best = values.index((min if less else max)(values))
+    others = differs[1:] or [False]
+    is_marked = texts.count(texts[best]) == 1 and (differs[best] if best else all(others))
+    return [Cell(text, is_marked and place == best) for place, text in enumerate(texts)]

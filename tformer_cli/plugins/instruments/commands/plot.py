@@ -1,10 +1,9 @@
 """`tformer plot`: the curves of one run or several."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.format_choice import check_format, chosen_format, format_option
 from tformer_cli.cli.options import (
     OutputOption,
     QuietOption,
@@ -12,11 +11,11 @@ from tformer_cli.cli.options import (
     option_field,
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
-from tformer_cli.errors import UsageError
 from tformer_cli.show.curves import MetricName, XName
-from tformer_cli.show.png import check_png, render_png
+from tformer_cli.show.delimited import delimited_lines
+from tformer_cli.show.figure_files import FIGURES
 
-FORMATS = ("text", "tsv", "svg", "png")
+FORMATS = ("text", "tsv", "csv", *FIGURES)
 
 
 def plot(
@@ -37,10 +36,10 @@ def plot(
 ) -> None:
     """Plot the training curves of one run or several.
 
-    Losses, scores, learning rate and speed come from each run's metrics.jsonl. tsv has one line per
-    point: run, metric, x, value, weights (current, or average at the end of a run); time is in
-    seconds. The runs of several seeds are one line, their mean, in a band of one standard deviation
-    to either side; tsv then has low and high, too.
+    Losses, scores, learning rate and speed come from each run's metrics.jsonl. tsv and csv have
+    one line per point: run, metric, x, value, weights (current, or average at the end of a run);
+    time is in seconds. The runs of several seeds are one line, their mean, in a band of one
+    standard deviation to either side; the tables then have low and high, too.
 
     Examples:
         tformer plot runs/quickstart
@@ -49,12 +48,9 @@ def plot(
         tformer plot runs/quickstart --format tsv > curves.tsv
     """
     chosen = chosen_format(output_format, output, FORMATS, "tsv")
-    if chosen == "png" and output == STANDARD_STREAM and sys.stdout.isatty():
-        raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     # Before any run is read: a missing package is an error at once
-    if chosen == "png":
-        check_png()
-    from tformer_cli.plugins.instruments.chart import make_chart, render_svg, render_tsv, show_chart
+    check_format(chosen, output)
+    from tformer_cli.plugins.instruments.chart import chart_rows, make_chart, render_svg, show_chart
     from tformer_cli.plugins.instruments.seed_curves import read_system
 
     chart = make_chart(list(map(read_system, runs)), x, metric or ())
@@ -62,10 +58,10 @@ def plot(
         with results(output) as stream:
             show_chart(text_console(output, stream), chart)
         return
-    if chosen == "tsv":
-        parts = [utf8_line(line) for line in render_tsv(chart)]
+    if chosen in FIGURES:
+        figure = FIGURES[chosen].render(render_svg(chart))
+        parts = [figure if isinstance(figure, bytes) else figure.encode("utf-8")]
     else:
-        svg = render_svg(chart)
-        parts = [render_png(svg) if chosen == "png" else svg.encode("utf-8")]
+        parts = [utf8_line(line) for line in delimited_lines(chart_rows(chart), chosen)]
     with results(output) as stream:
         stream.writelines(parts)

@@ -23,6 +23,7 @@ from tformer_cli.show.document import (
     Texts,
     text,
 )
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.terminal import natural_width
 from tformer_cli.wording import count_of
 
@@ -161,7 +162,7 @@ class DiffView(View["HeadDiff"]):
     name = "diff"
     title = "Heads of two models"
     Options = DiffOptions
-    formats = ("text", "jsonl", "svg", "png", "html")
+    formats = ("text", "jsonl", *FIGURES, "html")
 
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
         return (change_data(record, change, with_map=options.maps) for change in record.changes)

@@ -165,7 +165,7 @@ class ImageView(SentenceView[ImageRecord]):
     Options = ImageOptions
     tasks = ("image", "embed")
     formats = ("text", "jsonl", "html", "png")
-    draws_png = False
+    draws_svg = False
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
         if not subject.model.config.reads_images:

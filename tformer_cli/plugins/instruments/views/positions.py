@@ -34,6 +34,7 @@ from tformer_cli.plugins.instruments.position_curves import (
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
 from tformer_cli.show.figure import draw_blocks
+from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.svg import MARGIN, new_svg, svg_text
 from tformer_cli.wording import count_of
 
@@ -295,7 +296,7 @@ class PositionsView(ModelView[PositionsRecord]):
         tformer inspect-positions runs/quickstart --positions 32 -o positions.html
     """
     Options = PositionsOptions
-    formats = ("text", "json", "npz", "svg", "html")
+    formats = ("text", "json", "npz", *FIGURES, "html")
 
     def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
         limit = subject.model.config.n_positions
