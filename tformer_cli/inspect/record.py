@@ -9,6 +9,7 @@ from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
+from tformer_cli.inspect.view import SentenceRecord
 from tformer_cli.inspect.weighting import ALPHA, Weighting
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class PageExtras:
     search_pieces: dict[int, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadsRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HeadsRecord(SentenceRecord):
     """The heads of a model on one sentence and its translation."""
 
     index: int  # Number of the sentence, from 0
@@ -85,7 +86,7 @@ class HeadsRecord:
     def __post_init__(self) -> None:
         metrics, largest = {}, 0.0
         if self.maps is not None:
-            scales_rows = self.weighting is not ALPHA
+            scales_rows = self.weighting != ALPHA
             metrics = metrics_of(
                 self.maps, list(self.heads), scales_rows=scales_rows, rare=self.rare.positions
             )
@@ -97,9 +98,6 @@ class HeadsRecord:
     @property
     def sentence(self) -> HeadsRecord:
         return self
-
-    def __str__(self) -> str:
-        return self.shown_target
 
     @property
     def texts(self) -> list[tuple[str, str]]:
