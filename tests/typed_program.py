@@ -5,7 +5,7 @@
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence  # noqa: TC003 - a program needs them
 from pathlib import Path
 from typing import Any, assert_type
 
