@@ -91,6 +91,14 @@ def test_a_model_is_opened_once(model, monkeypatch):
     assert as_data([record]) == as_data(inspect_heads(model, LINES[:1], device="cpu"))
 
 
+def test_a_line_end_within_a_text_ends_a_sentence(model):
+    loaded = tformer_cli.load(model, device="cpu", split_sentences="rule")
+    parts = ["A man sleeps", "Two dogs run."]
+    (whole,) = loaded.translate(["\n".join(parts)])
+    assert whole.n_sentences == 2
+    assert whole.text == " ".join(part.text for part in loaded.translate(parts))
+
+
 def test_several_threads_get_what_each_would_get_alone(loaded):
     jobs = {
         "greedy": lambda: list(loaded.translate(LINES, beam_size=1, buffer_lines=1)),

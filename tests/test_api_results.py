@@ -294,6 +294,17 @@ def test_heads_and_flow_are_drawn(loaded, zoo):
     }
 
 
+def test_a_map_is_found_by_the_name_of_its_head(loaded):
+    record, blank = loaded.heads(LINES[:2], heads=["cross.last"])
+    for head in record.heads:
+        assert np.array_equal(record.weights(str(head)), record.captured.weights(head))
+        assert record.weights(head).shape == (len(record.target_pieces), len(record.source_pieces))
+    with pytest.raises(UsageError, match=r'^head: "enc\.0\.0" is not .* has one of cross\.\d\.0, '):
+        record.weights("enc.0.0")
+    with pytest.raises(UsageError, match=r"none: the line is blank$"):
+        blank.weights("cross.1.0")
+
+
 def test_a_report_is_that_of_the_command(loaded, model):
     lines, options = [LINES[0], LINES[2]], {"heads": ("cross",), "ablation": False}
     report = loaded.report(lines, steps=["cross.0.1:</s>"], **options)

@@ -149,7 +149,7 @@ class LoadedModel(InspectedModel):
         Other arguments are settings of this call's search; None takes those of the model.
 
         Args:
-            lines: source sentences.
+            lines: source sentences; a line end in one ends a sentence, and becomes a space.
             buffer_lines: lines that are batched together; 1 answers line by line.
             doubt: whether translations say how probably they are wrong, as their `doubt`; for a
                 model that `tformer calibrate` has seen.

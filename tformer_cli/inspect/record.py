@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
+from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
@@ -167,6 +168,18 @@ class HeadsRecord(SentenceRecord):
         if self.maps is None:
             raise ValueError("a blank line has no attention maps")
         return self.maps
+
+    def weights(self, head: HeadId | str) -> Weights:
+        """Returns the map (Q, K) of one of `heads`, which may be given by its name.
+
+        Raises:
+            UsageError: if the record does not hold the head.
+        """
+        names = {str(each): each for each in self.heads}
+        if str(head) not in names:
+            shown = f"one of {', '.join(names)}" if names else "none: the line is blank"
+            raise UsageError(f'head: "{head}" is not in the record, which has {shown}')
+        return self.captured.weights(names[str(head)])
 
     def row_labels(self, kind: Kind) -> tuple[str, ...]:
         """Labels of the rows of a kind's maps: the query, or its prediction."""
