@@ -161,7 +161,8 @@ class InspectedModel:
         """Captures the attention heads on sentences and their translations.
 
         Maps are computed in float32; a model of another precision is opened in it once. A notebook
-        shows the page of the heads. Other arguments are settings of this call's search.
+        shows the page of the heads. Other arguments are settings of the search, as in
+        `tformer.load`.
 
         Args:
             lines: source sentences, or images as for `classify`.

@@ -146,7 +146,7 @@ class LoadedModel(InspectedModel):
     ) -> Results[Translation]:
         """Translates lines as they come, in order, one translation a line.
 
-        Other arguments are settings of this call's search; None takes those of the model.
+        Other arguments are settings of the search, for this call, as in `tformer.load`.
 
         Args:
             lines: source sentences; a line end in one ends a sentence, and becomes a space.
@@ -323,7 +323,7 @@ class LoadedModel(InspectedModel):
     ) -> Results[Generation]:
         """Continues prompts as they come, in order; an empty one is the beginning of a text.
 
-        Other arguments are settings of this call's search or sampling.
+        Other arguments are settings of the search or sampling, for this call, as in `tformer.load`.
 
         Args:
             prompts: the prompts.
@@ -360,7 +360,8 @@ class LoadedModel(InspectedModel):
         """Evaluates the model on texts with correct answers, as `tformer evaluate` does.
 
         Translations get BLEU, chrF, TER and the loss of the first reference, labels accuracy and
-        F1, the text of a language model its loss. Other arguments are settings of the search.
+        F1, the text of a language model its loss. Other arguments are settings of the search, as in
+        `tformer.load`.
 
         Args:
             lines: source sentences, or texts or images as for `classify`.

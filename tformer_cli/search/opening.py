@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.search.keywords import DecodingOverrides
 
+PANELS = ("Common", "Machine", "Search", "Sampling", "Large jobs")
+"""Groups of these settings."""
 SEEDS = 2**63
 """Number of seeds there are."""
 
@@ -176,8 +178,7 @@ def settings_of_load() -> dict[str, tuple[Argument, Any]]:
     opening = declared_options(OpeningSettings, Argument)
     rows = {name: (row, getattr(OpeningSettings, name)) for name, row in opening.items()}
     rows |= {name: (row, None) for name, row in declared_options(DecodingConfig, Argument).items()}
-    panels = ("Common", "Machine", "Search", "Sampling", "Large jobs")
-    return dict(sorted(rows.items(), key=lambda row: panels.index(row[1][0].panel or "Common")))
+    return dict(sorted(rows.items(), key=lambda row: PANELS.index(row[1][0].panel or "Common")))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[OpeningSettings, dict[str, Any]]:
