@@ -21,6 +21,7 @@ from sphinx.application import Sphinx
 from tformer_cli.cli.app import app
 from tformer_cli.cli.help import commands_by_panel, parameters_by_panel, parts_of
 from tformer_cli.guide import guides, notebook_text, notebooks, sample_report
+from tformer_cli.search.opening import PANELS
 
 ROOT = Path(__file__).parents[1]
 # Documents with other names on the site, where guides have those that `tformer guide` lists
@@ -42,6 +43,8 @@ SETTINGS = {
     "autodoc_default_options": {"members": True, "inherited-members": "BaseException, Sequence"},
     "add_module_names": False, "python_maximum_signature_line_length": 80,
     "default_role": "code",  # docstrings have backticks as in Markdown
+    # The groups of the settings of `load`
+    "napoleon_custom_sections": [(panel, "params_style") for panel in PANELS],
 }  # fmt: skip
 # Paper does not scroll, fingers do not hover, and a phone is narrower than the figure
 CSS = """

@@ -151,7 +151,7 @@ def _run(request, descriptors, main) -> int:
             if arguments[0] == "-c":
                 exec(arguments[1], {"__name__": "__main__"})  # noqa: S102
             else:
-                runpy.run_path(arguments[0], run_name="__main__")
+                runpy.run_path(str(Path(arguments[0]).absolute()), run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - as Python itself ends a program

@@ -1,7 +1,10 @@
+import copy
+import gc
 import inspect
 import json
 import logging
 import os
+import pickle
 import pydoc
 import random
 import re
@@ -9,6 +12,7 @@ import signal
 import subprocess
 import sys
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from itertools import count
@@ -20,7 +24,7 @@ import torch
 import tformer_cli
 from tformer_cli.api import inspecting
 from tformer_cli.api import model as loaded_model
-from tformer_cli.api.calls import WORDS
+from tformer_cli.api.calls import ELSEWHERE, WORDS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -32,6 +36,9 @@ from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.opening import OpeningSettings
+from tformer_cli.settings import types_of
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
 TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee", "die Straße"]
@@ -82,6 +89,14 @@ def test_a_model_is_opened_once(model, monkeypatch):
         (record,) = loaded.heads(LINES[:1])
     assert opened == ["int8", "float32"]  # maps are of float32
     assert as_data([record]) == as_data(inspect_heads(model, LINES[:1], device="cpu"))
+
+
+def test_a_line_end_within_a_text_ends_a_sentence(model):
+    loaded = tformer_cli.load(model, device="cpu", split_sentences="rule")
+    parts = ["A man sleeps", "Two dogs run."]
+    (whole,) = loaded.translate(["\n".join(parts)])
+    assert whole.n_sentences == 2
+    assert whole.text == " ".join(part.text for part in loaded.translate(parts))
 
 
 def test_several_threads_get_what_each_would_get_alone(loaded):
@@ -488,8 +503,135 @@ def test_signatures_have_every_argument_by_its_name(loaded):
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
         assert parameters["beam_size"].default is None
         assert "beam_size" in pydoc.render_doc(call)
-    assert inspect.signature(tformer_cli.load).parameters["threads"].default == 0
+    parameters = inspect.signature(tformer_cli.load).parameters
+    assert parameters["threads"].default == 0
+    assert parameters["adapter"].annotation == "Path | str | None"
+    assert parameters["ensemble"].annotation == "Sequence[Path | str]"
+    assert parameters["risk"].annotation == "Literal['none', 'chrf', 'bleu'] | None"
     assert inspect.signature(loaded.translate).return_annotation == "Results[Translation]"
+
+
+def test_load_documents_every_argument_in_the_words_of_its_option():
+    parameters = inspect.signature(tformer_cli.load).parameters
+    text = pydoc.render_doc(tformer_cli.load)
+    documented = re.findall(r"(?m)^ {8}(\w+): \w", text)
+    assert documented == [*parameters, "UsageError", "ArtifactError"]
+    settings = {*types_of(OpeningSettings), *types_of(DecodingConfig)}
+    assert settings - parameters.keys() == {"tell", "before_torch"}
+    sections = re.findall(r"(?m)^ {4}([A-Z][\w ]+):$", text)
+    assert sections == ["Args", "Common", "Machine", "Search", "Sampling", "Large jobs", "Raises"]
+    words = " ".join(text.split())
+    assert DecodingConfig.__dataclass_fields__["beam_size"].metadata["option"].help in words
+    assert "a target_prefix does not count. Default: the model's, and max_length_ratio." in words
+    assert "--" not in text
+    assert "MODEL" not in text
+
+
+def test_notes_are_logged(model, monkeypatch):
+    notes = []
+    monkeypatch.setattr(logging.getLogger("tformer"), "info", lambda *note: notes.append(note))
+    list(tformer_cli.load(model, device="cpu", beam_size=2).translate(["a"], n_best=3))
+    assert ("%s", "beam size raised from 2 to 3, to find 3 translations") in notes
+
+
+def test_names_of_other_libraries_lead_to_those_of_ours(loaded, model):
+    for name, message in (
+        ("num_beams", "is not an argument of translate(); use beam_size"),
+        ("batch_size", "is not an argument of translate(); use buffer_lines"),
+        ("compute_type", "is not an argument of translate(); give precision to tformer.load"),
+        ("early_stopping", "is not an argument of translate(); see `tformer guide python`"),
+    ):
+        with pytest.raises(TypeError, match=f"^{re.escape(f'{name}: {message}')}$"):
+            loaded.translate(LINES, **{name: 1})
+    with pytest.raises(UsageError, match=r"^lenpen: is not a .* model; use length_penalty$"):
+        tformer_cli.load(model, lenpen=1)
+    methods = [getattr(type(loaded), name) for name in dir(loaded) if name != "opened"]
+    ours = [
+        name for call in (*methods, tformer_cli.load) for name in inspect.signature(call).parameters
+    ]
+    assert {*ELSEWHERE.values()} <= {*ours}
+    assert not ELSEWHERE.keys() & {*ours}
+    for name, message in (
+        ("predict", r"call its translate\(\), score\(\) or heads\(\)"),
+        ("to", r"give device=\S+ or \S+ to tformer\.load"),
+        ("translate_batch", r"did you mean translate\?"),
+    ):
+        with pytest.raises(AttributeError, match=f"^{name}: is not a method of .*; {message}$"):
+            getattr(loaded, name)
+    assert not hasattr(loaded, "_repr_mimebundle_")
+    with pytest.raises(TypeError, match=r"^a loaded model is no function; call its translate\(\)"):
+        loaded("A man")
+
+
+def test_a_closed_model_holds_nothing_and_says_so(model):
+    with tformer_cli.load(model, device="cpu") as loaded:
+        held = [weakref.ref(loaded.opened), weakref.ref(loaded.opened.translator)]
+        assert len(loaded.translate(LINES)) == len(loaded.heads(LINES)) == 4
+        late = loaded.translate(LINES)
+    assert repr(loaded) == "<a closed model>"
+    for call in (
+        late.__len__, lambda: loaded.score(LINES, LINES), lambda: pickle.dumps(loaded),
+        lambda: loaded.opened,
+    ):  # fmt: skip
+        with pytest.raises(
+            UsageError, match=r"^model: is closed; read its results before, or load"
+        ):
+            call()
+    del late
+    gc.collect()
+    assert [reference() for reference in held] == [None, None]
+    loaded.close()
+
+
+SPAWNED = """
+import multiprocessing
+import sys
+
+import tformer_cli
+
+if __name__ == "__main__":
+    model = tformer_cli.load(sys.argv[1], device="cpu", beam_size=2, banned=iter(["a"]))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for results in pool.map(model.translate, [["A man."], ["Two dogs.", ""]]):
+            print([translation.text for translation in results])
+"""
+
+
+def test_a_process_that_is_spawned_loads_the_model_again(model, tmp_path, monkeypatch):
+    (tmp_path / "program.py").write_text(SPAWNED, encoding="utf-8")
+    command = [sys.executable, tmp_path / "program.py", os.path.relpath(model, tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, timeout=200, check=False
+    )
+    loaded = tformer_cli.load(model, device="cpu", beam_size=2, banned=["a"])
+    jobs = (["A man."], ["Two dogs.", ""])
+    expected = [[row.text for row in loaded.translate(lines)] for lines in jobs]
+    assert (done.stderr, done.stdout) == ("", "".join(f"{texts}\n" for texts in expected))
+
+
+def test_a_model_is_copied_by_its_place_and_its_settings(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(model.parent)
+    loaded = tformer_cli.load(model.name, device="cpu", heads=["!cross.0.0"], n_best=2)
+    expected = list(loaded.translate(LINES))
+    stored = pickle.dumps(loaded)
+    assert len(stored) < 1000
+    assert list(copy.deepcopy(loaded).translate(LINES)) == expected
+    monkeypatch.chdir(tmp_path)
+    assert list(pickle.loads(stored).translate(LINES)) == expected  # noqa: S301
+    moved = stored.replace(bytes(model), bytes(model.with_name("other")))
+    with pytest.raises(ArtifactError, match="other: no such directory"):
+        pickle.loads(moved)  # noqa: S301
+
+
+def test_paths_are_texts_or_paths(model):
+    expected = list(tformer_cli.load(model, device="cpu", ensemble=[model]).translate(LINES))
+    loaded = tformer_cli.load(str(model), device="cpu", ensemble=[str(model)])
+    assert list(loaded.translate(LINES)) == expected
+    assert list(pickle.loads(pickle.dumps(loaded)).translate(LINES)) == expected  # noqa: S301
+    with pytest.raises(UsageError, match=r"^ensemble: is one path; give a list"):
+        tformer_cli.load(model, ensemble=model)
+    with pytest.raises(UsageError, match=r"^heads: is one int; give a list, such as \[3\]$"):
+        tformer_cli.load(model, heads=3)
 
 
 def test_functions_stay_callable_beside_the_folders_of_their_names():
@@ -515,8 +657,8 @@ def test_only_the_names_of_the_api_are_listed(loaded):
     with pytest.raises(AttributeError, match="has no attribute 'lod'"):
         tformer_cli.lod  # noqa: B018
     assert dir(loaded) == [
-        "align", "classify", "embed", "evaluate", "fill", "flow", "generate", "heads", "inspect",
-        "logits", "opened", "report", "score", "tag", "tokenize", "translate",
+        "align", "classify", "close", "embed", "evaluate", "fill", "flow", "generate", "heads",
+        "inspect", "logits", "opened", "report", "score", "tag", "tokenize", "translate",
     ]  # fmt: skip
 
 
@@ -536,7 +678,9 @@ def test_words_of_a_setting_are_compared_and_not_their_places(classifier):
 def test_no_argument_that_takes_words_takes_others(loaded):
     calls = {
         (call, name): parameter.annotation
-        for call in (getattr(loaded, name) for name in dir(loaded) if name != "opened")
+        for call in (
+            getattr(loaded, name) for name in dir(loaded) if name not in ("close", "opened")
+        )
         for name, parameter in inspect.signature(call).parameters.items()
         if any(word in parameter.annotation for word in (*WORDS, "Literal["))
     }

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import pickle
 import re
 from html.parser import HTMLParser
 from itertools import count
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tformer_cli
+from tests.commands import run
 from tests.recipes import SHAPE
 from tformer_cli.api.results import Results
 from tformer_cli.errors import ArtifactError, DataError, RecipeError, UsageError
@@ -139,7 +141,10 @@ def test_translations_print_as_their_text_and_hold_their_hypotheses(loaded):
     assert results[0][1] is results[0].hypotheses[1]
     assert [str(text) for text in results[0]] == [text.text for text in results[0].hypotheses]
     assert all(results)
+    assert results.text.split("\n") == [translation.text for translation in results]
     scored = loaded.score(LINES, TARGETS)
+    assert [pair.text for pair in scored] == [pair.text for pair in loaded.align(LINES, TARGETS)]
+    assert [pair.text for pair in scored] == TARGETS
     check_shown(scored, [pair.line("text") for pair in loaded.score(LINES, TARGETS)])
     assert (len(scored), scored[2].target) == (3, TARGETS[2])
 
@@ -245,6 +250,35 @@ def test_settings_of_views_are_those_of_the_call(loaded, model):
     assert second.sentence.rank == 2
 
 
+def test_views_print_what_their_commands_show(loaded, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [LINES[0], LINES[2]]
+    for name in ("layers", "logits"):
+        results = loaded.inspect(name, lines)
+        run("inspect-" + name, model, *lines, "--format", "text", "-o", tmp_path / name)
+        shown = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+        assert str(results).splitlines() == [line.rstrip() for line in shown]
+        assert results.text == str(results)
+        assert len(repr(results[0])) < 150
+        assert str(results[0]) == results[0].text == results[0].sentence.target
+    assert str(loaded.inspect("ablation", lines)).splitlines() == [
+        translation.text for translation in loaded.translate(lines)
+    ]
+    assert "\n" in str(loaded.inspect("positions"))
+
+
+def test_results_are_returned_by_other_processes(loaded):
+    for results in (loaded.translate(LINES), loaded.heads(LINES), loaded.align(LINES)):
+        sent = pickle.loads(pickle.dumps(results))  # noqa: S301
+        assert [str(result) for result in sent] == [str(result) for result in results]
+        assert str(sent) == str(results)
+        assert sent._repr_html_() == results._repr_html_()
+    begun = loaded.translate(iter(LINES))
+    next(begun)
+    with pytest.raises(TypeError, match=r"^a loop has consumed 1 of the results"):
+        pickle.dumps(begun)
+
+
 def test_heads_and_flow_are_drawn(loaded, zoo):
     record, blank = loaded.heads(LINES[:2], heads=["cross.last"])
     assert (blank._repr_svg_(), str(record)) == (None, record.target)
@@ -258,6 +292,17 @@ def test_heads_and_flow_are_drawn(loaded, zoo):
         element.text
         for element in ET.fromstring(flow._repr_svg_()).iter()  # noqa: S314
     }
+
+
+def test_a_map_is_found_by_the_name_of_its_head(loaded):
+    record, blank = loaded.heads(LINES[:2], heads=["cross.last"])
+    for head in record.heads:
+        assert np.array_equal(record.weights(str(head)), record.captured.weights(head))
+        assert record.weights(head).shape == (len(record.target_pieces), len(record.source_pieces))
+    with pytest.raises(UsageError, match=r'^head: "enc\.0\.0" is not .* has one of cross\.\d\.0, '):
+        record.weights("enc.0.0")
+    with pytest.raises(UsageError, match=r"none: the line is blank$"):
+        blank.weights("cross.1.0")
 
 
 def test_a_report_is_that_of_the_command(loaded, model):

@@ -112,7 +112,7 @@ in.txt in.fr a.en a.fr    three sentences and their translations
 new.en test.en test.de    three sentences of a task of one's own
 train.en train.de valid.en valid.de pairs.tsv pairs.jsonl
 my-recipe.toml            the template, for a tiny model and two steps
-terms.tsv articles.jsonl crawl.jsonl log.en news.en.gz
+terms.tsv articles.jsonl crawl.jsonl log.en news.en.gz reviews.csv
 """
 """Files of the directory that a document's examples run in."""
 ON_LESS = [
@@ -262,6 +262,7 @@ def desk(shell, tmp_path_factory):
     """
     status, screen = shell.run(f"set -e\n{setup}", desk)
     assert status == 0, screen
+    (desk / "reviews.csv").write_text('id,text\n1,"The cat, I saw."\n2,"The old\nhouse."\n')
     records = [{"id": 1, "text": "The cat is old."}, {"id": 2, "text": "The dog is tired."}]
     (desk / "articles.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     texts = [{"text": "The cat is old."}, {"text": "The dog is tired."}]

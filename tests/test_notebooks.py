@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tformer_cli.guide import notebooks
 
 PACKAGE = Path(tformer_cli.__file__).parent
 FOLDER = PACKAGE / "guide/notebooks"
+NAMES = ("translating", "training", "classifying")
 SMALLER = {
     "STEPS = 400": "STEPS = 4",
     "2000": "200",
@@ -38,26 +40,61 @@ def run_cell(code, names):
     return [output for output in (*shown, "" if value is None else repr(value)) if output]
 
 
-@pytest.mark.parametrize("name", ["translating", "training", "classifying"])
-def test_a_notebook_runs(zoo, tmp_path, monkeypatch, capsys, name):
-    if name == "translating":
-        save_random(tmp_path / "runs/quickstart", max_positions=100, decoding={"max_length": 8})
-    elif name == "classifying":
-        shutil.copytree(zoo["classifier"], tmp_path / "runs/ratings")
-    monkeypatch.chdir(tmp_path)
+def make_smaller(code):
+    for large, small in SMALLER.items():
+        code = code.replace(large, small)
+    return code
+
+
+@pytest.fixture
+def folder(zoo, tmp_path):
+    """The models of the notebooks; the quickstart's own if TFORMER_QUICKSTART names it."""
+    quickstart = tmp_path / "runs/quickstart"
+    if named := os.environ.get("TFORMER_QUICKSTART"):
+        shutil.copytree(named, quickstart)
+    else:
+        save_random(quickstart, max_positions=100, decoding={"max_length": 8})
+    shutil.copytree(zoo["classifier"], tmp_path / "runs/ratings")
+    return tmp_path
+
+
+def check_shown(name, printed, pages):
+    assert printed.count("\n") > 4
+    n_pages = sum(output.startswith("<iframe") for output in pages)
+    assert n_pages == {"translating": 2, "training": 0, "classifying": 1}[name]
+    assert sum(output.startswith("<table") for output in pages) >= (name != "translating")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs(folder, monkeypatch, capsys, name):
+    monkeypatch.chdir(folder)
     # Where an installation has it
     monkeypatch.syspath_prepend(PACKAGE / "api/alias")
     names, shown = {"__name__": "__main__"}, []
     for code in cells_of(name, "code"):
-        for large, small in SMALLER.items():
-            code = code.replace(large, small)
-        shown += run_cell(code, names)
+        shown += run_cell(make_smaller(code), names)
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert printed.out.count("\n") > 4
-    n_pages = sum(output.startswith("<iframe") for output in shown)
-    assert n_pages == {"translating": 2, "training": 0, "classifying": 1}[name]
-    assert sum(output.startswith("<table") for output in shown) >= (name != "translating")
+    check_shown(name, printed.out, shown)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", NAMES)
+def test_jupyter_runs_a_notebook(folder, name):
+    client, books = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+    book = books.reads(text, as_version=4)
+    for cell in book.cells:
+        cell.source = make_smaller(cell.source)
+    client.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    printed = "".join(output.get("text", "") for output in outputs)
+    check_shown(name, printed, [output.get("data", {}).get("text/html", "") for output in outputs])
 
 
 def test_a_notebook_is_small_and_holds_no_outputs():

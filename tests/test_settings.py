@@ -4,7 +4,6 @@ import ast
 import datetime as dt
 import importlib
 import inspect
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from tformer_cli.settings import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
+    Argument,
     Option,
     at_least,
     between,
@@ -67,10 +67,15 @@ class DecodingOverrides(SearchOverrides, total=False):
 
 {n_best}
 
-class TranslatorOptions(DecodingOverrides, total=False):
-    """Keyword arguments of `open_model`: those of `OpeningSettings`, and of the search."""
+class LoadSettings(DecodingOverrides, total=False):
+    """Keyword arguments of `tformer.load`: those of `OpeningSettings`, and of the search."""
 
-{opening}'''
+{opening}
+
+class TranslatorOptions(LoadSettings, total=False):
+    """Keyword arguments of `open_model`."""
+
+{internal}'''
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +203,16 @@ def test_the_types_of_keyword_arguments_are_those_of_the_settings():
     lines = {name: f"    {name}: {kind} | None\n" for name, kind in search.items()}
     n_best = lines.pop("n_best")
     settings = declared_types(OpeningSettings)
+    public = declared_options(OpeningSettings, Argument)
+    opening = {
+        name: f"    {name}: {re.sub('Path', 'Path | str', kind)}\n"
+        for name, kind in settings.items()
+    }
     expected = KEYWORDS.format(
         search="".join(lines.values()),
         n_best=n_best,
-        opening="".join(f"    {name}: {kind}\n" for name, kind in settings.items()),
+        opening="".join(opening.pop(name) for name in public),
+        internal="".join(opening.values()),
     )
     check_written(Path(keywords.__file__), expected)
     written = importlib.reload(keywords) if WRITES else keywords
@@ -214,41 +225,6 @@ def check_written(file, expected):
     if WRITES:
         file.write_text(expected, encoding="utf-8")
     assert file.read_text(encoding="utf-8") == expected
-
-
-def spelled_out(names, indent):
-    """Arguments of a signature as they are written: as many a line as fit."""
-    defaults = {key.name: key.default for key in fields(OpeningSettings)}
-    types = declared_types(DecodingConfig) | declared_types(OpeningSettings)
-    lines = [""]
-    for name in names:
-        kind, default = types[name], defaults.get(name)
-        kind += " | None" * (name not in defaults)
-        written = json.dumps(default) if isinstance(default, str) else repr(default)
-        argument = f"{name}: {kind} = {written}, "
-        if len(indent + lines[-1] + argument.rstrip()) > 100:
-            lines.append("")
-        lines[-1] += argument
-    return "".join(f"{indent}{line.rstrip()}\n" for line in lines)
-
-
-@pytest.mark.parametrize("module", ["functions", "model", "inspecting"])
-def test_signatures_spell_the_keyword_arguments_out(module):
-    """`TFORMER_WRITE_KEYWORDS=1` writes them."""
-    search = [*declared_types(DecodingConfig)]
-    names = {"search": search, "opening": [*declared_types(OpeningSettings), *search]}
-    file = Path(keywords.__file__).parents[1] / f"api/{module}.py"
-    text = file.read_text(encoding="utf-8")
-    mark = r"( *)# (search|opening): written by tests/test_settings.py\n"
-    expected, n_marks = re.subn(
-        rf"(?m)^{mark}(?:.*\n)*?(?= *\) ->)",
-        lambda match: (
-            match[0].splitlines(keepends=True)[0] + spelled_out(names[match[2]], match[1])
-        ),
-        text,
-    )
-    assert n_marks
-    check_written(file, expected)
 
 
 @dataclass(frozen=True, kw_only=True)

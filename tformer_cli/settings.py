@@ -79,15 +79,21 @@ def between(low: int, high: int) -> Limits:
 
 
 @dataclass(frozen=True)
-class Option:
+class Argument:
+    """An argument of `tformer.load`, of a field of settings; the command line has it elsewhere."""
+
+    help: str
+    panel: str | None = None
+
+
+@dataclass(frozen=True)
+class Option(Argument):
     """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``."""
 
     # A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
     # Without a metavar the role or the type names the value; without a panel the option stands in
     # Common.
 
-    help: str
-    panel: str | None = None
     names: tuple[str, ...] = ()
     metavar: str | None = None
     min: float | None = None
@@ -104,28 +110,41 @@ class Option:
     """Called with the value before anything else is checked, as of `--version`."""
     is_argument: bool = False
 
+    @property
+    def limits(self) -> Limits | None:
+        """`min` and `max` as a condition; None if it has neither."""
+        low, high = self.min, self.max
+        bounds = (("at least", low), ("at most", high))
+        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        return Limits(words, lambda value: low <= value <= high) if words else None
 
-Declared = TypeVar("Declared", bound=Option)
+
+Declared = TypeVar("Declared", bound=Argument)
 
 
 def check_limits(settings: Any) -> None:  # noqa: ANN401 - a dataclass
-    """Raises a ValueError that names the first field beyond its limits."""
+    """Raises a ValueError that names the first field beyond its limits, or those of its option."""
     kind: type = type(settings)
     for name, limits in _limits(kind).items():
         value = getattr(settings, name)
-        if not limits.hold(value):
-            raise ValueError(f"{name}: must be {limits.words}, but is {value}")
+        for part in value if isinstance(value, tuple) else (value,):
+            if part is not None and not limits.hold(part):
+                raise ValueError(f"{name}: must be {limits.words}, but is {part}")
 
 
 @cache
 def _limits(kind: type) -> Mapping[str, Limits]:
     hints = get_type_hints(kind, include_extras=True)
-    return {
-        field.name: limits
-        for field in fields(kind)
-        for limits in getattr(hints[field.name], "__metadata__", ())
-        if isinstance(limits, Limits)
-    }
+    limits_of: dict[str, Limits] = {}
+    for row in fields(kind):
+        extras = (row.metadata.get("option"), *getattr(hints[row.name], "__metadata__", ()))
+        # An option may take less than the setting: the limits of the type are the setting's own
+        options = [extra.limits for extra in extras if isinstance(extra, Option)]
+        limits = [extra for extra in (*extras, *options) if isinstance(extra, Limits)]
+        if limits:
+            limits_of[row.name] = limits[0]
+    return limits_of
 
 
 @cache
@@ -139,7 +158,12 @@ def setting(default: Value, help_text: str, panel: str | None = None, **more: An
     return declare(default, Option(help_text, panel, **more))
 
 
-def declare(default: Value, option: Option) -> Value:
+def argument(default: Value, help_text: str, panel: str | None = None) -> Value:
+    """Declares a field with its argument of `tformer.load`."""
+    return declare(default, Argument(help_text, panel))
+
+
+def declare(default: Value, option: Argument) -> Value:
     declared: Value = field(default=default, metadata={"option": option})
     return declared
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
@@ -27,23 +28,25 @@ from weakref import WeakSet
 
 from tformer_cli.api.results import Results
 from tformer_cli.errors import TformerError, UsageError
-from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
-from tformer_cli.settings import Limits, Option, literal_values, type_problem, types_of
+from tformer_cli.search.keywords import DecodingOverrides, LoadSettings
+from tformer_cli.search.opening import settings_of_load
+from tformer_cli.settings import Limits, check_limits, literal_values, type_problem, types_of
 from tformer_cli.text.lines import check_lines, given_lines
 from tformer_cli.wording import as_named, did_you_mean, suggestions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function's errors name its arguments, and suggest one for a wrong name."""
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    takes_others = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    """Makes a function's errors name its arguments, and its signature spell out its settings."""
+    signature, kinds = _spelled_out(function)
+    known = [name for name, part in signature.parameters.items() if part.kind != part.VAR_KEYWORD]
+    takes_others = len(known) < len(signature.parameters)
+    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
@@ -51,8 +54,8 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if name not in known and not takes_others:
                 raise _unknown(function.__name__, name, known)
         # Python itself reports extra arguments
-        for name, value in (*zip(known, args, strict=False), *options.items()):
-            if problem := _problem(value, name, function):
+        for name, value in (*zip(positional, args, strict=False), *options.items()):
+            if name in kinds and (problem := _problem(value, kinds[name])):
                 raise UsageError(f"{name}: {problem}")
         with in_python():
             result = function(*args, **options)
@@ -62,32 +65,50 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             result.again = partial(cast("Callable[..., Results[Any]]", function), *args, **options)
         return result
 
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
-def _problem(value: object, name: str, function: Callable[..., Any]) -> str:
+def _spelled_out(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, str]]:
+    """Returns a signature with settings in the place of their TypedDict, and its types as texts."""
+    signature = inspect.signature(function)
+    *parts, last = signature.parameters.values()
+    table = str(last.annotation).removeprefix("Unpack[").removesuffix("]")
+    if last.kind is not last.VAR_KEYWORD or table not in SETTINGS:
+        parts.append(last)
+    else:
+        types, named = SETTINGS[table].__annotations__, inspect.Parameter.KEYWORD_ONLY
+        for name, (_, default) in settings_of_load().items():
+            if name in types:
+                kind = re.sub(r"\b[a-z_.]+\.(?=[A-Z])", "", inspect.formatannotation(types[name]))
+                kind = re.sub(r"^Optional\[(.*)\]$", r"\1 | None", kind)
+                parts.append(inspect.Parameter(name, named, default=default, annotation=kind))
+    return signature.replace(parameters=parts), {part.name: str(part.annotation) for part in parts}
+
+
+def _problem(value: object, kind: str) -> str:
     """Returns why an argument does not take a word or list; empty if it may."""
-    if function.__annotations__.get(name) in ONLY_LISTS and isinstance(value, str | Path):
-        what = "str" if isinstance(value, str) else "path"
+    is_single = isinstance(value, str) or not isinstance(value, Iterable)
+    if kind in ONLY_LISTS and is_single:
+        what = "path" if isinstance(value, Path) else type(value).__name__
         return f"is one {what}; give a list, such as [{value!r}]"
-    kind = _kind_of_words(function, name)
-    return type_problem(value, kind) if literal_values(kind) else ""
+    words = _kind_of_words(kind)
+    return type_problem(value, words) if literal_values(words) else ""
 
 
 @cache
-def _kind_of_words(function: Callable[..., Any], name: str) -> Any:  # noqa: ANN401 - a type
+def _kind_of_words(kind: str) -> Any:  # noqa: ANN401 - a type
     """The type of an argument, if it is a `Literal` or one of ours; else None."""
-    annotation = str(function.__annotations__.get(name))
     # Only for an argument that is passed: others have types that nothing here imports
     words = {
         word: getattr(importlib.import_module(module), word)
         for word, module in WORDS.items()
-        if word in annotation
+        if word in kind
     }
-    if not words and "Literal[" not in annotation:
+    if not words and "Literal[" not in kind:
         return None
-    argument = type("_Argument", (), {"__annotations__": {name: annotation}})
-    return get_type_hints(argument, {"Literal": Literal}, words)[name]
+    argument = type("_Argument", (), {"__annotations__": {"kind": kind}})
+    return get_type_hints(argument, {"Literal": Literal}, words)["kind"]
 
 
 def check_number(name: str, value: object, kind: type, limits: Limits) -> None:
@@ -104,7 +125,6 @@ def make_settings(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 
     Raises:
         UsageError: if a setting is unknown, missing or impossible; it names the first.
     """
-    hints = get_type_hints(kind, include_extras=True)
     known = {field.name: field for field in fields(kind)}
     if unknown := [name for name in values if name not in known]:
         use = f"use {', '.join(known)}" if known else "there are none"
@@ -114,8 +134,6 @@ def make_settings(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 
             raise UsageError(f"{name}: is missing")
     settings = {}
     for name, value in values.items():
-        extras = (known[name].metadata.get("option"), *getattr(hints[name], "__metadata__", ()))
-        option = next((extra for extra in extras if isinstance(extra, Option)), Option(""))
         of_type = types_of(kind)[name]
         is_list = get_origin(of_type) is tuple
         if is_list and (isinstance(value, str) or not isinstance(value, Iterable)):
@@ -123,42 +141,49 @@ def make_settings(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 
             raise UsageError(f"{name}: is one {what}; give a list, such as [{value!r}]")
         settings[name] = tuple(value) if is_list else value
         for part in settings[name] if is_list else [value]:
-            if problem := _option_problem(
-                part, get_args(of_type)[0] if is_list else of_type, option
-            ):
+            if problem := _kind_problem(part, get_args(of_type)[0] if is_list else of_type):
                 raise UsageError(f"{name}: {problem}")
-    return kind(**settings)
+    chosen = kind(**settings)
+    try:
+        check_limits(chosen)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return chosen
 
 
-def _option_problem(value: Any, kind: Any, option: Option) -> str:  # noqa: ANN401 - any value
-    """Explains why an option cannot have a value; empty if it can."""
+def _kind_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
+    """Explains why an option cannot have a value of this type; empty if it can."""
     if value is None and NoneType in get_args(kind):
         return ""
     if not literal_values(kind) and get_args(kind):
         (kind,) = (part for part in get_args(kind) if part is not NoneType)
-    if problem := type_problem(value, kind):
-        return problem
-    if option.min is not None and not value >= option.min:
-        return f"must be at least {option.min:g}, but is {value}"
-    if option.max is not None and not value <= option.max:
-        return f"must be at most {option.max:g}, but is {value}"
-    return ""
+    return type_problem(value, kind)
 
 
-def _unknown(function: str, name: str, known: tuple[str, ...]) -> Exception:
-    guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
+def _unknown(function: str, name: str, known: Sequence[str]) -> Exception:
+    ours = ELSEWHERE.get(name, name)
+    if ours in known:
+        guess = f"use {ours}"
+    elif ours in LoadSettings.__annotations__:
+        guess = f"give {'it' if ours == name else ours} to tformer.load"
+    else:
+        guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
     if function == "load":
         return UsageError(f"{name}: is not a setting of a loaded model; {guess}")
-    if name in TranslatorOptions.__annotations__:
-        guess = "give it to tformer.load"
     # As Python raises it of an unknown argument
     return TypeError(f"{name}: is not an argument of {function}(); {guess}")
 
 
-def search_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Picks the settings of the search among the arguments of a call; None is as if not given."""
-    known = DecodingOverrides.__annotations__
-    return {name: value for name, value in arguments.items() if name in known and value is not None}
+def drop_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without those that are None, which are as if not given."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def log_note(line: str, level: Literal["info", "warning"] = "info") -> None:
+    """Logs a note for the program that calls; Python prints a warning unless a program says how."""
+    import logging
+
+    getattr(logging.getLogger("tformer"), level)("%s", line)
 
 
 def as_streams(references: Iterable[str] | Iterable[Iterable[str]]) -> list[list[str]]:
@@ -182,8 +207,27 @@ def in_python() -> Iterator[None]:
         raise
 
 
-ONLY_LISTS = ("Sequence[str]", "Sequence[Path]")
+ONLY_LISTS = ("Sequence[str]", "Sequence[Path | str]")
 """Types of arguments that a string would satisfy, a letter each."""
+SETTINGS = {"DecodingOverrides": DecodingOverrides, "LoadSettings": LoadSettings}
+ELSEWHERE = {
+    **dict.fromkeys(("nbest", "num_hypotheses", "num_return_sequences"), "n_best"),
+    **dict.fromkeys(("max_new_tokens", "max_decoding_length", "max_len_b"), "max_length"),
+    **dict.fromkeys(("min_new_tokens", "min_decoding_length", "min_len"), "min_length"),
+    **dict.fromkeys(("num_beam_groups", "diverse_beam_groups"), "diversity_groups"),
+    **dict.fromkeys(("max_batch_size", "max_tokens"), "batch_tokens"),
+    **dict.fromkeys(("compute_type", "dtype", "torch_dtype"), "precision"),
+    **dict.fromkeys(("inter_threads", "intra_threads", "num_threads"), "threads"),
+    **dict.fromkeys(("bad_words_ids", "suppress_sequences"), "banned"),
+    **dict.fromkeys(("forced_bos_token_id", "tgt_lang"), "target_language"),
+    "batch_size": "buffer_lines", "device_map": "device",
+    "diverse_beam_strength": "diversity_penalty", "do_sample": "sampling",
+    "lenpen": "length_penalty", "max_len_a": "max_length_ratio",
+    "no_repeat_ngram_size": "no_repeat_ngram", "num_beams": "beam_size",
+    "sampling_temperature": "temperature", "sampling_topk": "top_k", "sampling_topp": "top_p",
+    "src_lang": "source_language", "stop_strings": "stops", "truncation": "too_long",
+}  # fmt: skip
+"""Arguments of transformers, CTranslate2 and fairseq, and those that do the same here."""
 WORDS: Mapping[str, str] = MappingProxyType(
     {
         "CaptureMode": "tformer_cli.heads.names",

@@ -2,63 +2,40 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from tformer_cli.api.calls import as_streams, check_arguments
+from tformer_cli.api.calls import as_streams, check_arguments, log_note
 from tformer_cli.errors import UsageError
-from tformer_cli.search.opening import OpeningSettings
+from tformer_cli.search.opening import settings_of_load
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Literal
+    from typing import Unpack
 
     from tformer_cli.api.model import LoadedModel
     from tformer_cli.evaluate.evaluate import Evaluation
     from tformer_cli.kinds.kind import Progress
     from tformer_cli.recipe import Recipe
-    from tformer_cli.search.config import (
-        Engine,
-        EnsembleSpace,
-        PrecisionChoice,
-        SentenceRule,
-        TooLong,
-    )
+    from tformer_cli.search.keywords import LoadSettings
     from tformer_cli.train.train import TrainingResult
     from tformer_cli.trainer.events import TrainingEvent, TrainingObserver
 
 
 @check_arguments
-def load(
-    model: Path | str,
-    *,
-    # opening: written by tests/test_settings.py
-    device: str = "auto", precision: PrecisionChoice = "auto", engine: Engine = "tformer",
-    threads: int = 0, seed: int = 1, too_long: TooLong = "split", adapter: Path | None = None,
-    source_language: str | None = None, target_language: str | None = None,
-    split_sentences: SentenceRule | None = None, heads: Sequence[str] = (),
-    shortlist: str | None = None, banned: Sequence[str] = (), ensemble: Sequence[Path] = (),
-    ensemble_weights: Sequence[float] | None = None, ensemble_space: EnsembleSpace = "probability",
-    tell: Callable[[str], None] | None = None, before_torch: Callable[[], None] | None = None,
-    beam_size: int | None = None, length_penalty: float | None = None, n_best: int | None = None,
-    max_length: int | None = None, max_length_ratio: float | None = None,
-    batch_tokens: int | None = None, length_normalization: Literal["gnmt", "average"] | None = None,
-    coverage_penalty: float | None = None, min_length: int | None = None,
-    min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
-    repetition_penalty: float | None = None, sampling: bool | None = None,
-    temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-    diversity_groups: int | None = None, diversity_penalty: float | None = None,
-    risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
-    distinct_texts: bool | None = None,
-) -> LoadedModel:  # fmt: skip
+def load(model: Path | str, **settings: Unpack[LoadSettings]) -> LoadedModel:
     """Opens a model to translate, to score and to look into, as often as you like.
 
-    Nothing that holds for the whole process is changed. Other arguments are options of the
-    commands, which their help and the guides explain; None takes the model's own setting.
+    Nothing that holds for the whole process is changed. Notes, such as about a slower engine, go to
+    the logger "tformer". Settings of the search hold for all calls, and None takes those of the
+    model.
 
     Args:
         model: a model directory, or a foreign model.
@@ -67,23 +44,42 @@ def load(
         UsageError: if a setting is impossible.
         ArtifactError: if the model cannot be used.
     """
-    arguments = locals()
     from tformer_cli.api.model import load_model
 
     _check_named("model", model)
-    _check_named("adapter", adapter)
-    arguments["adapter"] = None if adapter is None else Path(adapter)
-    arguments["ensemble"] = [Path(path) for path in ensemble]
+    _check_named("adapter", settings.get("adapter"))
     # Models of other kinds refuse settings of the search: they get those that were given
-    return load_model(
-        arguments.pop("model"),
-        **{name: value for name, value in arguments.items() if not _is_default(name, value)},
-    )
+    known = settings_of_load()
+    options: dict[str, Any] = {
+        name: value for name, value in settings.items() if not _is_default(value, known[name][1])
+    }
+    # The model is opened once more to look into it, perhaps in another process
+    options |= {n: tuple(value) for n, value in options.items() if known[n][1] == ()}
+    return load_model(model, tell=log_note, **options)
 
 
-def _is_default(name: str, value: object) -> bool:
+def _describe_settings(document: str) -> str:
+    """Adds the settings to the docstring of `load`, a section for each group of options."""
+    sections = dict[str, str]()
+    for name, (row, _) in settings_of_load().items():
+        shown = getattr(row, "shown_default", None) or "none"
+        default = "" if shown in ("none", "the model's") else f" Default: {shown}."
+        text = f"{row.help}{default}".replace(" Repeatable.", "").replace("MODEL", "the model")
+        text = re.sub(r"--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), text)
+        lines = textwrap.fill(
+            f"{name}: {text}", 92, subsequent_indent="    ", break_on_hyphens=False
+        )
+        panel = row.panel or "Common"
+        sections[panel] = sections.get(panel, "") + textwrap.indent(f"{lines}\n", "    ")
+    groups = "".join(f"{panel}:\n{rows}\n" for panel, rows in sections.items())
+    return inspect.cleandoc(document).replace("Raises:", f"{groups}Raises:")
+
+
+load.__doc__ = _describe_settings(load.__doc__ or "")
+
+
+def _is_default(value: object, default: object) -> bool:
     """Returns whether a setting has its default; an equal value of another type is none."""
-    default = getattr(OpeningSettings, name, None)
     if default == ():
         return isinstance(value, list | tuple) and not value
     return type(value) is type(default) and value == default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from itertools import islice
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tformer_cli.api.calls import (
     check_arguments,
     check_number,
+    drop_none,
     in_python,
     make_settings,
     new_lock,
-    search_given,
 )
 from tformer_cli.api.results import AlignedPair, Results
 from tformer_cli.artifacts.config_file import COMMANDS, TRANSLATORS
@@ -31,7 +32,7 @@ from tformer_cli.wording import as_named
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Literal
+    from typing import Literal, Unpack
 
     import numpy as np
     from numpy.typing import NDArray
@@ -68,8 +69,7 @@ class InspectedModel:
             opened: from `open_model`; the functions of `tformer_cli.kinds.lines` take it, too.
             options: that it was opened with.
         """
-        self.opened = opened
-        """The model directory as the features know it."""
+        self._opened: Opened | None = opened
         self._options = options or {}
         self._for_inspection: Opened | None = None
         # Encoders are packed, and language models have no translator: both are opened again
@@ -78,13 +78,22 @@ class InspectedModel:
         # One at a time: engines have their own buffers, and taps record every computation
         self._lock = new_lock()
 
+    @property
+    def opened(self) -> Opened:
+        """The model directory as the features know it."""
+        if self._opened is None:
+            raise UsageError("model: is closed; read its results before, or load it again")
+        return self._opened
+
     def __repr__(self) -> str:
+        if self._opened is None:
+            return "<a closed model>"
         opened = self.opened
         return f"<{as_named(str(opened.directory.path))}: {opened.precision} on {opened.place}>"
 
     def __dir__(self) -> list[str]:
         # Object's own names say nothing about a model
-        return ["opened", *(name for name in dir(type(self)) if not name.startswith("_"))]
+        return [name for name in dir(type(self)) if not name.startswith("_")]
 
     @check_arguments
     def inspect(
@@ -113,27 +122,29 @@ class InspectedModel:
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
         from tformer_cli.inspect.jobs.heads import subject_of
-        from tformer_cli.inspect.pages import framed_view
+        from tformer_cli.inspect.pages import framed_view, printed_view
         from tformer_cli.inspect.view import ModelView
         from tformer_cli.inspect.views import find_view
 
         row = find_view(view)
         own = {field.name for field in fields(row.Options)}
-        search = {n: v for n, v in search_given(options).items() if n not in own}
         known = DecodingOverrides.__annotations__.keys() - own
-        chosen: Any = make_settings(
-            row.Options, {n: v for n, v in options.items() if n not in known}
-        )
+        search = {name: options.pop(name) for name in known & options.keys()}
+        settings: Any = make_settings(row.Options, options)
         if (lines is None) != isinstance(row, ModelView):
             raise UsageError(f"lines: {'are missing' if lines is None else 'the view reads none'}")
-        rank = {"n_best": chosen.rank} if "rank" in own else {}
-        opened = self._searching(row.tasks, {**rank, **search})
+        rank = {"n_best": settings.rank} if "rank" in own else {}
+        opened = self._searching(row.tasks, {**rank, **drop_none(search)})
         if isinstance(row, ModelView):
             with self._lock:
-                records = iter([row.read(subject_of(opened.directory), chosen)])
+                records = iter([row.read(subject_of(opened.directory), settings)])
         else:
-            records = self._inspect(opened, row, chosen, cast("Lines", lines), targets)
-        return Results(records, partial(framed_view, row, options=chosen))
+            records = self._inspect(opened, row, settings, cast("Lines", lines), targets)
+        return Results(
+            records,
+            partial(framed_view, row, options=settings),
+            partial(printed_view, row, options=settings),
+        )
 
     @check_arguments
     def heads(
@@ -145,23 +156,13 @@ class InspectedModel:
         mode: CaptureMode = "forced",
         rank: int = 1,
         weights: WeightingName | None = None,
-        # search: written by tests/test_settings.py
-        beam_size: int | None = None, length_penalty: float | None = None,
-        n_best: int | None = None, max_length: int | None = None,
-        max_length_ratio: float | None = None, batch_tokens: int | None = None,
-        length_normalization: Literal["gnmt", "average"] | None = None,
-        coverage_penalty: float | None = None, min_length: int | None = None,
-        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
-        repetition_penalty: float | None = None, sampling: bool | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        diversity_groups: int | None = None, diversity_penalty: float | None = None,
-        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
-        distinct_texts: bool | None = None,
-    ) -> Results[HeadsRecord]:  # fmt: skip
+        **search: Unpack[DecodingOverrides],
+    ) -> Results[HeadsRecord]:
         """Captures the attention heads on sentences and their translations.
 
         Maps are computed in float32; a model of another precision is opened in it once. A notebook
-        shows the page of the heads. Other arguments are settings of this call's search.
+        shows the page of the heads. Other arguments are settings of the search, as in
+        `tformer.load`.
 
         Args:
             lines: source sentences, or images as for `classify`.
@@ -179,7 +180,7 @@ class InspectedModel:
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
         capture = {"heads": heads, "mode": mode, "rank": rank, "weights": weights}
-        return self.inspect("heads", lines, targets=targets, **capture, **search_given(locals()))
+        return self.inspect("heads", lines, targets=targets, **capture, **search)
 
     @check_arguments
     def flow(
@@ -358,7 +359,7 @@ class InspectedModel:
 
         def records() -> Iterator[Any]:
             for index, (line, target) in enumerate(pairs):
-                with self._lock, in_python():
+                with self._computing():
                     record = read(inspector.inspect_line(index, line, target))
                 yield record
 
@@ -379,12 +380,18 @@ class InspectedModel:
         def results() -> Iterator[R]:
             first = 0
             while buffer := list(islice(lines, buffer_lines)):
-                with self._lock, in_python():
+                with self._computing():
                     results = compute(buffer, first)
                 yield from results
                 first += len(buffer)
 
         return Results(results())
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        with self._lock, in_python():
+            _ = self.opened  # it may have been closed
+            yield
 
     def _searching(self, tasks: Container[TaskKind], settings: Mapping[str, Any]) -> Opened:
         """Opens the model for inspection, with its own search settings."""
@@ -403,7 +410,7 @@ class InspectedModel:
 
     def _translator(self, opened: Opened, search: Mapping[str, Any]) -> Translator:
         """Returns the translator of one call, with the call's settings."""
-        search = {name: value for name, value in search.items() if value is not None}
+        search = drop_none(search)
         if not search:
             return opened.translator
         config = overridden(opened.translator.config, self._options.get("tell"), **search)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 
-from tformer_cli.api.calls import as_streams, check_arguments, search_given
+from tformer_cli.api.calls import as_streams, check_arguments, drop_none, log_note
 from tformer_cli.api.inspecting import InspectedModel, read_lines_or_names
 from tformer_cli.api.results import Results, TokenizedText
 from tformer_cli.artifacts.config_file import CONFIG, MODELS, read_config
@@ -22,10 +23,10 @@ from tformer_cli.kinds.opening import open_model, resolve_directory
 from tformer_cli.search.opening import generation_config, split_options
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import check_lines, given_lines
+from tformer_cli.wording import did_you_mean, given_name, suggestions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -43,10 +44,20 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.tag import TaggedText
     from tformer_cli.model.methods import Pooling
     from tformer_cli.search.generator import Generation
-    from tformer_cli.search.keywords import TranslatorOptions
+    from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
     from tformer_cli.search.translator import Translation
 
 R = TypeVar("R")
+OTHER_METHODS = {
+    **dict.fromkeys(("cpu", "cuda", "to"), 'give device="cpu" or "cuda" to tformer.load'),
+    **dict.fromkeys(("bfloat16", "float", "half"), "give precision to tformer.load"),
+    **dict.fromkeys(("eval", "unload_model"), "there is no need; use `with` to close it"),
+    **dict.fromkeys(("modules", "parameters", "state_dict"), "see its opened.directory.model"),
+    "from_pretrained": "call tformer.load",
+    "pipeline": "call tformer.load",
+    "save_pretrained": "run `tformer export`",
+}
+"""Methods of transformers and CTranslate2 that do not compute, and what stands for them here."""
 
 
 def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
@@ -78,6 +89,9 @@ class LoadedModel(InspectedModel):
     them at a time, a buffer or a sentence, and each gets what it would get alone. The results of a
     call belong to one thread. A process may be forked meanwhile: that waits for the buffer that is
     being computed, and the model works in both.
+
+    In a `with` statement the model is closed at its end. It is pickled, and copied, as its path and
+    its settings: another process loads it again.
     """
 
     def __init__(self, opened: Opened, options: TranslatorOptions | None = None) -> None:
@@ -86,6 +100,41 @@ class LoadedModel(InspectedModel):
         self._computations: dict[Verb, LineComputation] = {}
         self._doubter: Doubter | None = None
 
+    def close(self) -> None:
+        """Frees the weights and what was made of them; results that are not read yet are lost."""
+        with self._lock:
+            self._opened = self._for_inspection = self._doubter = None
+            self._computations.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[], LoadedModel], tuple[()]]:
+        path, options = self.opened.directory.path, dict[str, Any](self._options)
+        # A foreign model's place in the cache does not tell its languages, its name does
+        model = _absolute(given_name(path) or path)
+        for name in ("adapter", "shortlist", "ensemble"):
+            if paths := options.get(name):
+                is_one = name != "ensemble"
+                options[name] = _absolute(paths) if is_one else tuple(map(_absolute, paths))
+        return partial(load_model, model, **options), ()
+
+    if not TYPE_CHECKING:  # else any name would pass a type checker
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            guess = OTHER_METHODS.get(name) or did_you_mean(suggestions(name, dir(self)))
+            guess = guess or f"call its {self._methods_in_words()}"
+            raise AttributeError(f"{name}: is not a method of a loaded model; {guess}")
+
+        def __call__(self, *_: object, **_options: object) -> object:
+            """Says which methods to call."""
+            raise TypeError(f"a loaded model is no function; call its {self._methods_in_words()}")
+
     @check_arguments
     def translate(
         self,
@@ -93,25 +142,14 @@ class LoadedModel(InspectedModel):
         *,
         buffer_lines: int = BUFFER_LINES,
         doubt: bool = False,
-        # search: written by tests/test_settings.py
-        beam_size: int | None = None, length_penalty: float | None = None,
-        n_best: int | None = None, max_length: int | None = None,
-        max_length_ratio: float | None = None, batch_tokens: int | None = None,
-        length_normalization: Literal["gnmt", "average"] | None = None,
-        coverage_penalty: float | None = None, min_length: int | None = None,
-        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
-        repetition_penalty: float | None = None, sampling: bool | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        diversity_groups: int | None = None, diversity_penalty: float | None = None,
-        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
-        distinct_texts: bool | None = None,
-    ) -> Results[Translation]:  # fmt: skip
+        **search: Unpack[DecodingOverrides],
+    ) -> Results[Translation]:
         """Translates lines as they come, in order, one translation a line.
 
-        Other arguments are settings of this call's search; None takes those of the model.
+        Other arguments are settings of the search, for this call, as in `tformer.load`.
 
         Args:
-            lines: source sentences.
+            lines: source sentences; a line end in one ends a sentence, and becomes a space.
             buffer_lines: lines that are batched together; 1 answers line by line.
             doubt: whether translations say how probably they are wrong, as their `doubt`; for a
                 model that `tformer calibrate` has seen.
@@ -122,15 +160,13 @@ class LoadedModel(InspectedModel):
             UsageError: if a setting is impossible.
             ArtifactError: if doubt is asked for and not calibrated.
         """
-        search = search_given(locals())
         opened = self._opened_for("translate")
         translator = self._translator(opened, search)
         if not doubt:
             return self._compute(translator.translate, given_lines(lines), buffer_lines)
         doubter = self._doubter_of()
-        tell, different = self._options.get("tell"), doubter.difference(opened, translator)
-        if tell is not None and different:
-            tell(different)
+        if different := doubter.difference(opened, translator):
+            log_note(different, "warning")
         translator = translator.listening(doubter.heads)
         return self._compute(
             lambda texts, first: doubter.add_doubts(translator.translate(texts, first)),
@@ -283,22 +319,11 @@ class LoadedModel(InspectedModel):
         *,
         stops: Sequence[str] = (),
         buffer_prompts: int = BUFFER_PROMPTS,
-        # search: written by tests/test_settings.py
-        beam_size: int | None = None, length_penalty: float | None = None,
-        n_best: int | None = None, max_length: int | None = None,
-        max_length_ratio: float | None = None, batch_tokens: int | None = None,
-        length_normalization: Literal["gnmt", "average"] | None = None,
-        coverage_penalty: float | None = None, min_length: int | None = None,
-        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
-        repetition_penalty: float | None = None, sampling: bool | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        diversity_groups: int | None = None, diversity_penalty: float | None = None,
-        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
-        distinct_texts: bool | None = None,
-    ) -> Results[Generation]:  # fmt: skip
+        **search: Unpack[DecodingOverrides],
+    ) -> Results[Generation]:
         """Continues prompts as they come, in order; an empty one is the beginning of a text.
 
-        Other arguments are settings of this call's search or sampling.
+        Other arguments are settings of the search or sampling, for this call, as in `tformer.load`.
 
         Args:
             prompts: the prompts.
@@ -312,11 +337,9 @@ class LoadedModel(InspectedModel):
             UsageError: if a setting is impossible; while it is read, if a prompt is empty and the
                 model knows no beginning of texts.
         """
-        search = search_given(locals())
         generator = self._opened_for("generate").generator
-        if search or stops:
-            tell = self._options.get("tell")
-            config = generation_config(generator.config, tell, **search)
+        if drop_none(search) or stops:
+            config = generation_config(generator.config, self._options.get("tell"), **search)
             generator = generator.with_config(config, stops)
         return self._compute(
             lambda texts, first: generator.generate(texts, range(first, first + len(texts))),
@@ -332,23 +355,13 @@ class LoadedModel(InspectedModel):
         *,
         lowercase: bool = False,
         tokenize: str = "13a",
-        # search: written by tests/test_settings.py
-        beam_size: int | None = None, length_penalty: float | None = None,
-        n_best: int | None = None, max_length: int | None = None,
-        max_length_ratio: float | None = None, batch_tokens: int | None = None,
-        length_normalization: Literal["gnmt", "average"] | None = None,
-        coverage_penalty: float | None = None, min_length: int | None = None,
-        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
-        repetition_penalty: float | None = None, sampling: bool | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        diversity_groups: int | None = None, diversity_penalty: float | None = None,
-        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
-        distinct_texts: bool | None = None,
-    ) -> Evaluation | LabelEvaluation | TextEvaluation[Any]:  # fmt: skip
+        **search: Unpack[DecodingOverrides],
+    ) -> Evaluation | LabelEvaluation | TextEvaluation[Any]:
         """Evaluates the model on texts with correct answers, as `tformer evaluate` does.
 
         Translations get BLEU, chrF, TER and the loss of the first reference, labels accuracy and
-        F1, the text of a language model its loss. Other arguments are settings of the search.
+        F1, the text of a language model its loss. Other arguments are settings of the search, as in
+        `tformer.load`.
 
         Args:
             lines: source sentences, or texts or images as for `classify`.
@@ -362,9 +375,8 @@ class LoadedModel(InspectedModel):
             DataError: if there are more or fewer references.
             UsageError: if there are none, or a setting is impossible.
         """
-        search = search_given(locals())
         if self._kind.measured_by != "translations":
-            if unknown := next(iter(search), None):
+            if unknown := next(iter(drop_none(search)), None):
                 raise UsageError(f"{unknown}: only for translations; omit it")
             return self._measure(
                 list(read_lines_or_names(lines, self.opened.directory)), references
@@ -372,7 +384,9 @@ class LoadedModel(InspectedModel):
         from tformer_cli.evaluate.evaluate import evaluate_model
 
         opened = self._opened_for("translate")
-        opened = replace(opened, search=self._translator(opened, {"n_best": 1, **search}))
+        opened = replace(
+            opened, search=self._translator(opened, {"n_best": 1, **drop_none(search)})
+        )
         texts = list(given_lines(cast("Iterable[str]", lines)))
         streams = as_streams(_require(references))
         with self._lock:
@@ -452,6 +466,11 @@ class LoadedModel(InspectedModel):
         if verb not in self._kind.verbs:
             raise self._other_task()
         return self.opened
+
+
+def _absolute(name: Path | str) -> str:
+    """Returns a path from everywhere, or a name that is no path."""
+    return str(Path(name).absolute()) if Path(name).exists() else str(name)
 
 
 def _require(references: R | None) -> R:

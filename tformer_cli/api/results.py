@@ -31,14 +31,17 @@ class Results(Sequence[T], Iterator[T]):
     """Recomputes the same results; None if the lines can be read only once."""
 
     def __init__(
-        self, results: Iterator[T], page: Callable[[Sequence[T]], str] | None = None
+        self,
+        results: Iterator[T],
+        page: Callable[[Sequence[T]], str] | None = None,
+        printed: Callable[[Sequence[T]], str] | None = None,
     ) -> None:
-        """Takes the function that computes them, and perhaps one that renders all as HTML."""
+        """Takes the function that computes them, and perhaps what renders all as HTML, as text."""
         self._unread: Iterator[T] | None = results
         self._rest: Iterator[T] | None = None  # Being read by `next`, or by any loop over a stream
         self._n_taken = 0
         self._kept: list[T] | None = None
-        self._page = page
+        self._page, self._printed = page, printed
 
     def _fresh(self) -> Iterator[T]:
         iterator, self._unread = self._unread, None
@@ -98,7 +101,17 @@ class Results(Sequence[T], Iterator[T]):
         return repr(self._kept)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self._all()))
+        results = self._all()
+        return "\n".join(map(str, results)) if self._printed is None else self._printed(results)
+
+    def __reduce__(self) -> tuple[Callable[..., Results[T]], tuple[object, ...]]:
+        # A process that computed them may return them
+        return restore_results, (self._all(), self._page, self._printed)
+
+    @property
+    def text(self) -> str:
+        """What `print` shows: for translations, one a line."""
+        return str(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, ARG002
         """Shows the results in IPython, where a repr would only say that they are pending."""
@@ -109,6 +122,13 @@ class Results(Sequence[T], Iterator[T]):
         if self._page is not None:
             return self._page(results)
         return "\n".join(result._repr_html_() for result in results)  # type: ignore[attr-defined]
+
+
+def restore_results(results: list[T], *shown: Any) -> Results[T]:  # noqa: ANN401 - as of `Results`
+    """Makes pickled results again."""
+    again: Results[T] = Results(iter(results), *shown)
+    again._kept = results
+    return again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +145,11 @@ class AlignedPair(Several["Link"]):
     @property
     def _held(self) -> tuple[Link, ...]:
         return self.links
+
+    @property
+    def text(self) -> str:
+        """The translation, or the given target."""
+        return self.target
 
     @property
     def words(self) -> list[tuple[str, str]]:

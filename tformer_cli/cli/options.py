@@ -187,10 +187,9 @@ def for_typer(parameter: inspect.Parameter) -> inspect.Parameter:
         get_args(parameter.annotation) if _is_annotated(parameter) else (parameter.annotation,)
     )
     default: Any = parameter.default
-    option = None
     if isinstance(default, Field):
-        default, option = default.default, default.metadata.get("option")
-    option = option or next((each for each in behind if isinstance(each, Option)), None)
+        default, behind = default.default, [default.metadata.get("option"), *behind]
+    option = next((each for each in behind if isinstance(each, Option)), None)
     if option is None:
         return parameter
     if default is MISSING:

@@ -50,7 +50,7 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
     """Renders the page of some sentences; blank ones, and those without a head, are skipped."""
     weighting = records[0].weighting if records else ALPHA
     title = "Layers" if weighting.is_of_layers else "Attention heads"
-    if weighting is not ALPHA:
+    if weighting != ALPHA:
         title += f": {weighting.name}"
     return fill_page(title, heads_data([record for record in records if record.heads]))
 
@@ -121,7 +121,7 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
         f"{side}Words": get_attributes(words, "texts ofToken=of_token")
         for side, words in (("source", extras.source_words), ("target", extras.target_words))
     }
-    if record.weighting is ALPHA:
+    if record.weighting == ALPHA:
         data["vectors"] = _vectors(record, extras.vectors, n_map_bytes)
         terms = {
             str(head): _terms(extras.vectors, head)
@@ -306,6 +306,21 @@ def _shown_blocks(view: View[Any], record: Any, options: object) -> str:  # noqa
         blocks += (b for b in view.figure_blocks(record, options) if not isinstance(b, Texts))
     figure = view.figure(record, options) if type(view).figure is not View.figure else ""
     return render_blocks(blocks, figure)
+
+
+def printed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
+    """Text of a view's records, as its command shows them, or as their own where it has none."""
+    from functools import partial
+
+    from tformer_cli.show.terminal import plain_text_of
+
+    shown = list(records)
+    try:
+        return plain_text_of(
+            partial(view.text, record=record, options=options or view.Options()) for record in shown
+        )
+    except NotImplementedError:  # only a report has it
+        return "\n".join(map(str, shown))
 
 
 def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:

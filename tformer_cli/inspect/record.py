@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
+from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
+from tformer_cli.inspect.view import SentenceRecord
 from tformer_cli.inspect.weighting import ALPHA, Weighting
 
 if TYPE_CHECKING:
@@ -52,8 +54,8 @@ class PageExtras:
     search_pieces: dict[int, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadsRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HeadsRecord(SentenceRecord):
     """The heads of a model on one sentence and its translation."""
 
     index: int  # Number of the sentence, from 0
@@ -85,7 +87,7 @@ class HeadsRecord:
     def __post_init__(self) -> None:
         metrics, largest = {}, 0.0
         if self.maps is not None:
-            scales_rows = self.weighting is not ALPHA
+            scales_rows = self.weighting != ALPHA
             metrics = metrics_of(
                 self.maps, list(self.heads), scales_rows=scales_rows, rare=self.rare.positions
             )
@@ -97,9 +99,6 @@ class HeadsRecord:
     @property
     def sentence(self) -> HeadsRecord:
         return self
-
-    def __str__(self) -> str:
-        return self.shown_target
 
     @property
     def texts(self) -> list[tuple[str, str]]:
@@ -169,6 +168,18 @@ class HeadsRecord:
         if self.maps is None:
             raise ValueError("a blank line has no attention maps")
         return self.maps
+
+    def weights(self, head: HeadId | str) -> Weights:
+        """Returns the map (Q, K) of one of `heads`, which may be given by its name.
+
+        Raises:
+            UsageError: if the record does not hold the head.
+        """
+        names = {str(each): each for each in self.heads}
+        if str(head) not in names:
+            shown = f"one of {', '.join(names)}" if names else "none: the line is blank"
+            raise UsageError(f'head: "{head}" is not in the record, which has {shown}')
+        return self.captured.weights(names[str(head)])
 
     def row_labels(self, kind: Kind) -> tuple[str, ...]:
         """Labels of the rows of a kind's maps: the query, or its prediction."""

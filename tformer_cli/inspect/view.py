@@ -237,6 +237,22 @@ class OfSentence(Protocol):
         """The sentence and its translation."""
 
 
+class SentenceRecord:
+    """Base class of records of a sentence, which print as its translation; they hold large maps."""
+
+    @property
+    def text(self: OfSentence) -> str:
+        """The translation or the given target; the label, or the text with its gaps filled."""
+        return self.sentence.shown_target
+
+    def __str__(self: OfSentence) -> str:
+        return self.sentence.shown_target
+
+    def __repr__(self: OfSentence) -> str:
+        sentence = self.sentence
+        return f"<{type(self).__name__}: {sentence.source!r}, {sentence.shown_target!r}>"
+
+
 S = TypeVar("S", bound=OfSentence)
 
 

@@ -72,8 +72,13 @@ class Generation(Several[GeneratedText]):
     def _held(self) -> tuple[GeneratedText, ...]:
         return self.texts
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The prompt with its best continuation."""
         return self.prompt + self.texts[0].text
+
+    def __str__(self) -> str:
+        return self.text
 
     def _repr_html_(self) -> str:
         from tformer_cli.show.notebook import html_table

@@ -47,8 +47,8 @@ class DecodingOverrides(SearchOverrides, total=False):
     n_best: int | None
 
 
-class TranslatorOptions(DecodingOverrides, total=False):
-    """Keyword arguments of `open_model`: those of `OpeningSettings`, and of the search."""
+class LoadSettings(DecodingOverrides, total=False):
+    """Keyword arguments of `tformer.load`: those of `OpeningSettings`, and of the search."""
 
     device: str
     precision: PrecisionChoice
@@ -56,15 +56,20 @@ class TranslatorOptions(DecodingOverrides, total=False):
     threads: int
     seed: int
     too_long: TooLong
-    adapter: Path | None
+    adapter: Path | str | None
     source_language: str | None
     target_language: str | None
     split_sentences: SentenceRule | None
     heads: Sequence[str]
     shortlist: str | None
     banned: Sequence[str]
-    ensemble: Sequence[Path]
+    ensemble: Sequence[Path | str]
     ensemble_weights: Sequence[float] | None
     ensemble_space: EnsembleSpace
+
+
+class TranslatorOptions(LoadSettings, total=False):
+    """Keyword arguments of `open_model`."""
+
     tell: Callable[[str], None] | None
     before_torch: Callable[[], None] | None

@@ -17,9 +17,12 @@ from tformer_cli.search.config import (
     TooLong,
 )
 from tformer_cli.settings import (
+    Argument,
     Limits,
+    argument,
     at_least,
     check_limits,
+    declared_options,
     literal_values,
     setting,
     type_problem,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.search.keywords import DecodingOverrides
 
+PANELS = ("Common", "Machine", "Search", "Sampling", "Large jobs")
+"""Groups of these settings."""
 SEEDS = 2**63
 """Number of seeds there are."""
 
@@ -124,14 +129,19 @@ class OpeningSettings:
         metavar="FILE|none",
         role="reads_file",
     )
-    banned: Sequence[str] = ()
-    """Texts whose token sequences no translation may contain."""
-    ensemble: Sequence[Path] = ()
-    """Model directories of the same vocabulary that translate with it."""
-    ensemble_weights: Sequence[float] | None = None
-    """Weights of the models, the opened model's first; None: equal weights."""
-    ensemble_space: EnsembleSpace = "probability"
-    """Space to average in: probabilities, or their logarithms."""
+    banned: Sequence[str] = argument(
+        (), "Texts whose token sequences no translation may contain.", "Search"
+    )
+    ensemble: Sequence[Path] = argument(
+        (), "Model directories of the same vocabulary that translate with it.", "Search"
+    )
+    ensemble_weights: Sequence[float] | None = argument(
+        None, "Weights of the models, the opened model's first; None: equal weights.", "Search"
+    )
+    ensemble_space: EnsembleSpace = argument(
+        "probability", "Space to average in: probabilities, or their logarithms (log).", "Search"
+    )
+    # What has no option and no argument is for programs of tformer
     tell: Callable[[str], None] | None = None
     """Called with a line about what takes long before the first translation, and with a beam that
     was raised."""
@@ -140,6 +150,9 @@ class OpeningSettings:
     that holds for the whole process, and imports torch only for an engine that needs it."""
 
     def __post_init__(self) -> None:
+        # Programs may give texts for paths
+        object.__setattr__(self, "adapter", None if self.adapter is None else Path(self.adapter))
+        object.__setattr__(self, "ensemble", tuple(map(Path, self.ensemble)))
         for name, kind in _CHECKED.items():
             if problem := type_problem(getattr(self, name), kind):
                 raise UsageError.of("{}: {}", Setting(name), problem)
@@ -163,6 +176,14 @@ _CHECKED: Mapping[str, Any] = {
     if kind is int or literal_values(kind)
 }
 """Numbers and words: a Python program may give anything, whatever the types say."""
+
+
+def settings_of_load() -> dict[str, tuple[Argument, Any]]:
+    """Lists the arguments of `tformer.load` in groups: their words and their defaults."""
+    opening = declared_options(OpeningSettings, Argument)
+    rows = {name: (row, getattr(OpeningSettings, name)) for name, row in opening.items()}
+    rows |= {name: (row, None) for name, row in declared_options(DecodingConfig, Argument).items()}
+    return dict(sorted(rows.items(), key=lambda row: PANELS.index(row[1][0].panel or "Common")))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[OpeningSettings, dict[str, Any]]:

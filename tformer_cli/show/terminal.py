@@ -1,8 +1,9 @@
 """Documents, tables and texts on a terminal: cut, filled and aligned by display width."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from io import StringIO
 from itertools import groupby
 from operator import itemgetter
 
@@ -284,6 +285,18 @@ def show_document(console: Console, document: Document) -> None:
             for words in note.lines:
                 line = Line(prose(words, room_of(console)))
                 console.print(line, soft_wrap=note.is_code)  # code is not wrapped, to be copied
+
+
+def plain_text_of(print_parts: Iterable[Callable[[Console], None]], width: int = 100) -> str:
+    """Returns what functions print on a terminal without color, a blank line between two."""
+    file = StringIO()
+    # A console in a notebook would print there
+    console = Console(file=file, width=width, color_system=None, force_jupyter=False)
+    for number, print_part in enumerate(print_parts):
+        if number:
+            console.print()
+        print_part(console)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 def room_of(console: Console) -> Room:

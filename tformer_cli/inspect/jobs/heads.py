@@ -115,7 +115,7 @@ class HeadInspector:
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._config.is_decoder_only
         # what needs torch in any case compares maps with more of torch's
-        is_plain = mode == "forced" and self._weighting is ALPHA
+        is_plain = mode == "forced" and self._weighting == ALPHA
         self._by_kernels = by_kernels and is_plain and task_kind(self._config) == "translate"
         if self._is_of_texts or self._config.is_encoder_only:
             for setting, is_given in (("mode live", mode == "live"), ("rank", rank > 1)):
@@ -314,7 +314,7 @@ class HeadInspector:
         if self._frequencies is not None and has_words:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = maps
-        if self._weighting is not ALPHA:
+        if self._weighting != ALPHA:
             weighted = load_place(WEIGHTED_MAPS)(self._model, maps, self._weighting.name)
         return ShownRecord(
             index=index,
@@ -364,7 +364,7 @@ class HeadInspector:
         if not self._selection.needs_metrics:
             return self._selection.select({})
         metrics = metrics_of(
-            maps, list(self._layout), scales_rows=self._weighting is not ALPHA, rare=rare.positions
+            maps, list(self._layout), scales_rows=self._weighting != ALPHA, rare=rare.positions
         )
         return self._selection.select(metrics)
 

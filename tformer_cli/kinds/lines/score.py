@@ -64,6 +64,11 @@ class ScoredPair:
     is_retokenized: bool = True
     """True if the target's tokens were not given, so that the tokenizer made them."""
 
+    @property
+    def text(self) -> str:
+        """The target."""
+        return self.target
+
     def __str__(self) -> str:
         return self.line("text")
 

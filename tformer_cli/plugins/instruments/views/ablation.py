@@ -20,6 +20,7 @@ from tformer_cli.inspect.view import (
     NoOptions,
     ReportOptions,
     Selections,
+    SentenceRecord,
     SentenceView,
     Subject,
     View,
@@ -93,8 +94,8 @@ class AblationSettings:
             raise UsageError("--curve-scores: there is no curve; omit --no-curve")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentenceAblation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SentenceAblation(SentenceRecord):
     """Loss of one sentence's target without each head."""
 
     sentence: HeadsRecord

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
-from tformer_cli.inspect.view import Rank, ReportOptions, SentenceView, Subject, check_gaps
+from tformer_cli.inspect.view import (
+    Rank,
+    ReportOptions,
+    SentenceRecord,
+    SentenceView,
+    Subject,
+    check_gaps,
+)
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
 from tformer_cli.show.terminal import GAP, NARROWEST_LABEL, Item, readable, whole_items, width_of
@@ -77,8 +84,8 @@ class HeadReading:
         return int(self.shares.argmax())
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlowRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FlowRecord(SentenceRecord):
     """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
@@ -118,9 +125,6 @@ class FlowRecord:
             for label, share in zip(labels, shares[position].tolist(), strict=False)
         ]
         return sorted(label_shares, key=lambda label_share: -label_share[2])[:n]
-
-    def __str__(self) -> str:
-        return str(self.sentence)
 
     def _repr_html_(self) -> str:
         from tformer_cli.inspect.pages import framed_view

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspect.data import pack_for_page, to_json
-from tformer_cli.inspect.view import Selections, SentenceView, Subject
+from tformer_cli.inspect.view import Selections, SentenceRecord, SentenceView, Subject
 from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Looked:
         return divmod(place, self.shares.shape[1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ImageRecord(SentenceRecord):
     """Where a model looks at one image."""
 
     sentence: HeadsRecord  # The name of the image and its label

@@ -10,6 +10,7 @@ from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import (
     NoOptions,
     ReportOptions,
+    SentenceRecord,
     SentenceView,
     Subject,
     Untuned,
@@ -43,8 +44,8 @@ class LayerReading:
     rank: float  # Their mean place by probability, from 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayersRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LayersRecord(SentenceRecord):
     """A sentence and its target as each encoder layer has them."""
 
     sentence: HeadsRecord

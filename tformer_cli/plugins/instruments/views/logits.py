@@ -18,6 +18,7 @@ from tformer_cli.inspect.data import pack_for_page, to_json
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     ReportOptions,
+    SentenceRecord,
     SentenceView,
     Subject,
     Untuned,
@@ -129,8 +130,8 @@ class PositionLogits:
         return first
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogitsRecord(Several[PositionLogits]):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LogitsRecord(SentenceRecord, Several[PositionLogits]):
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
@@ -141,9 +142,6 @@ class LogitsRecord(Several[PositionLogits]):
     @property
     def _held(self) -> tuple[PositionLogits, ...]:
         return self.positions
-
-    def __str__(self) -> str:
-        return str(self.sentence)
 
     def _repr_html_(self) -> str:
         from tformer_cli.inspect.pages import framed_view

@@ -146,6 +146,9 @@ class PositionsRecord:
     sum: PositionSum | None = None
     """These dimensions, added to a text."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.model.name}, {self.kind}>"
+
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
     tables = [

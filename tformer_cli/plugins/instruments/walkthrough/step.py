@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId
+from tformer_cli.inspect.view import SentenceRecord
 from tformer_cli.wording import SPACE_LABEL, is_blank
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class Step:
         return max((check.difference for check in self.checks), default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepRecord:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepRecord(SentenceRecord):
     """The steps of one head for one token of a sentence."""
 
     sentence: HeadsRecord  # The sentence, its translation and its maps
