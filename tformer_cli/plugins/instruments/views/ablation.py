@@ -102,6 +102,9 @@ class SentenceAblation:
     n_tokens: int  # Target tokens with the end of sentence, a label, or filled gaps
     effects: Mapping[HeadId, float]  # Change of a token's loss with that head off
 
+    def __str__(self) -> str:
+        return str(self.sentence)
+
 
 def ablate_sentence(
     model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]

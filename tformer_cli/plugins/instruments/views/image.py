@@ -67,6 +67,9 @@ class ImageRecord:
     row: str  # Whose row is shown, such as "class token" or "mean of the patches"
     looked: tuple[Looked, ...] = ()  # Heads first, then rollout and ALTI
 
+    def __str__(self) -> str:
+        return str(self.sentence)
+
     @property
     def rows(self) -> list[list[Looked]]:
         """Both ways through all layers, then the heads of each layer."""

@@ -63,6 +63,9 @@ class LayersRecord:
         norm = ", then by the encoder's final norm" if self.has_norm else ""
         return ("by a fitted map" if self.lens.maps else "as it is") + norm
 
+    def __str__(self) -> str:
+        return str(self.sentence)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayersOptions:

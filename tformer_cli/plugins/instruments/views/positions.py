@@ -145,6 +145,9 @@ class PositionsRecord:
     sum: PositionSum | None = None
     """These dimensions, added to a text."""
 
+    def __str__(self) -> str:
+        return f"{self.model.name}: {self.kind} positions"
+
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
     tables = [
@@ -380,12 +383,13 @@ class PositionsView(ModelView[PositionsRecord]):
         return packed | {"facts": facts} | exact
 
     def figure(self, record: PositionsRecord, options: Any = None) -> str:
-        """Draws the curves above the blocks."""
+        """Draws the curves below the model's name, above the other blocks."""
         if not record.curves:
             return super().figure(record, options)
         root = new_svg(self.title)
-        y = draw_curves(root, record.curves, record.sum, MARGIN)
-        blocks = self.figure_blocks(record, options)
+        name, *blocks = self.figure_blocks(record, options)
+        _, y = draw_blocks(root, [name], (MARGIN, MARGIN))
+        y = draw_curves(root, record.curves, record.sum, y + MARGIN / 2)
         right, y = draw_blocks(root, blocks, (MARGIN, y))
         return svg_text(root, right + MARGIN, y + MARGIN)
 

@@ -122,6 +122,9 @@ class StepRecord:
     quiz: Quiz | None = None  # The blanks of a worksheet; None shows everything
     with_answers: bool = True  # False if a worksheet's answers are kept elsewhere
 
+    def __str__(self) -> str:
+        return str(self.sentence)
+
     @property
     def hidden(self) -> Quiz:
         """The blanks of the worksheet, if it is one."""
