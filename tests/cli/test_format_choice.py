@@ -114,6 +114,7 @@ def test_a_redirect_and_an_output_file_hold_the_text_of_the_screen(
         app(["inspect-logits", str(model), "A man", "-q"])
     sys.stdout.flush()
     assert "most probable" in shown
+    assert run_here("inspect-logits", model, "A man", "--format", "tty").stdout == shown
     assert (tmp_path / "f").read_text() == (tmp_path / "named").read_text("utf-8") == shown
 
 

@@ -222,6 +222,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 if isinstance(role.value, Writes):
                     is_file = role.names == "file"
                     if value == STANDARD_STREAM and not is_file:
+                        if values.get("export_format") == "page":
+                            raise UsageError(f"{name}: a page is one file, not for stdout; name it")
                         raise UsageError(f"{name}: a directory cannot go to stdout; name one")
                     descriptor = open_stream(value)
                     if descriptor is None:

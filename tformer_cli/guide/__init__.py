@@ -59,8 +59,10 @@ def find_guide(topic: str) -> Guide:
     if topic.lower() in by_topic:
         return by_topic[topic.lower()]
     known = [*by_topic, *notebooks(), SAMPLE]
-    meant = did_you_mean(suggestions(topic, known)) or f"there are {', '.join(by_topic)}"
-    raise UsageError(f"TOPIC: there is no guide {topic}; {meant}")
+    meant = did_you_mean(suggestions(topic, known)) or f"there are the guides {', '.join(by_topic)}"
+    if not re.search(r"\w", topic):
+        raise UsageError(f"TOPIC: has no word to look for; {meant}")
+    raise UsageError(f"TOPIC: {topic} is in no guide, no command and not in the glossary; {meant}")
 
 
 def notebooks() -> dict[str, str]:

@@ -61,8 +61,11 @@ def test_in_a_pipe_a_guide_is_its_markdown(folder):
 def test_an_unknown_topic_names_the_nearest(folder):
     result = run("formast")
     assert result.exit_code == 2
-    assert result.stderr == "error: TOPIC: there is no guide formast; did you mean formats?\n"
-    assert "there are formats, counting, zebra" in run("xyzzy").stderr
+    assert result.stderr == (
+        "error: TOPIC: formast is in no guide, no command and not in the glossary; "
+        "did you mean formats?\n"
+    )
+    assert "there are the guides formats, counting, zebra" in run("xyzzy").stderr
     assert "did you mean sample-report?" in run("sample").stderr
 
 
@@ -82,8 +85,9 @@ def test_a_word_is_found_in_glossary_commands_and_guides(folder):
     assert len(formats) <= 80
     assert re.fullmatch(r"formats: … [a ]+STEP [b ]+ …", formats)
     assert "How to count" in run("how", "to", "count").stdout
-    for nothing in ("steppes", "", "-"):
-        assert f"there is no guide {nothing}; there are" in run("--", nothing).stderr
+    assert "TOPIC: steppes is in no guide, no command and not in the" in run("steppes").stderr
+    for nothing in ("", "-"):
+        assert "TOPIC: has no word to look for; there are the guides" in run("--", nothing).stderr
 
 
 @pytest.mark.parametrize(

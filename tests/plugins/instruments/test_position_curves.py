@@ -151,7 +151,12 @@ def test_a_curve_rises_and_falls_where_the_wave_does():
 def test_figure_json_and_page_have_the_curves():
     _, record = read(sentence="7 4")
     root = ET.fromstring(VIEW.figure(record))  # noqa: S314 - ours
-    words = " ".join(element.text or "" for element in root.iter() if element.tag.endswith("text"))
+    texts = [element for element in root.iter() if element.tag.endswith("text")]
+    words = " ".join(element.text or "" for element in texts)
+    # From above: the model's name, then the curves
+    first, second, *_ = sorted(texts, key=lambda element: float(element.get("y")))
+    assert "".join(first.itertext()) == record.model.name
+    assert "".join(second.itertext()).startswith("Curves")
     assert "dimension 5: cos(p / 10000^(4/16))" in words
     assert "Dimension 4 of “7 4”: embedding + position = sum" in words
     data = VIEW.json(record)

@@ -11,9 +11,10 @@ import torch
 
 from tests.commands import lines_of, output_of
 from tests.foreign.own import LANGUAGE_MODEL, TRANSLATION
-from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.inspect.capture.live import RecordingModel, n_candidates
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.page.export import stored_weights
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Sentence
 from tformer_cli.search.generator import ANY_RATIO, DEFAULT_LENGTH
@@ -202,18 +203,20 @@ def test_every_setting_of_the_search_is_searched_with_or_refused(engine):
 @pytest.mark.slow
 @pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_thousand_lines_are_those_of_translate(engine, tmp_path, beam_size):
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_a_thousand_lines_are_those_of_translate(engine, tmp_path, beam_size, precision):
     """The quickstart's model on sentences that it has not learned, of another seed."""
     output_of("make-corpus", tmp_path, "--pairs", 20_000, "--seed", 7, "-q")
     texts = tmp_path / "test.en"
-    tokenizer = load_model_directory(Path(RUN)).tokenizer
+    directory, weights = read_model_directory(Path(RUN))
+    tokenizer = directory.tokenizer
     sources = tokenizer.source.encode_phrases(texts.read_text("utf-8").splitlines())
     config = json.loads(Path(RUN, "config.json").read_text("utf-8"))
     (found,) = engine.run(
         {
             "job": "translate",
             "config": config["model"],
-            "weights": f"{RUN}/model.safetensors",
+            "weights": engine.write(stored_weights(weights, precision)),
             "sources": sources,
             "settings": {**config["decoding"], "beam_size": beam_size},
         }

@@ -8,6 +8,7 @@ import pytest
 from tests.foreign.own import TRANSLATION
 from tformer_cli.fast.native.weights import in_integers
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.plugins.page.export import round_weights
 
 
 def tensors_of(engine, arrays):
@@ -36,6 +37,19 @@ def test_int8_is_multiplied_by_the_scales_of_its_rows(engine):
     wanted = integers["a.weight"] * integers["a.weight_scale"][:, None]
     assert np.array_equal(np.array(found["a.weight"]["data"], np.float32), wanted.ravel())
     assert np.abs(wanted - weights).max() < 0.02
+
+
+def test_integers_of_10_bits_are_multiplied_by_the_scales_of_their_rows(engine):
+    weights = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
+    weights[2] = 0.0
+    stored = round_weights({"a.weight": weights, "a.bias": weights[0]})
+    found = tensors_of(engine, stored)
+    assert [*found] == ["a.bias", "a.weight"]
+    scale = np.abs(weights).max(axis=1, keepdims=True) / 511
+    wanted = np.rint(weights / np.where(scale > 0, scale, 1)) * scale
+    assert np.abs(np.array(found["a.weight"]["data"]).reshape(5, 7) - wanted).max() < 1e-6
+    assert np.abs(wanted - weights).max() <= 0.501 * scale.max()
+    assert (stored["a.weight"].nbytes, stored["a.weight_below"].nbytes) == (35, 2 * 5)
 
 
 def test_a_model_of_integers_computes_as_the_numbers_that_they_stand_for(engine):

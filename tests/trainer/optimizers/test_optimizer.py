@@ -309,6 +309,12 @@ def test_each_limit_has_its_share_and_its_reason(limit, half, over):
     assert end_reason(config, NEVER, TrainingState(**over), 0.0) == f"{name} = {value} is reached"
 
 
+def test_a_limit_in_seconds_is_said_in_seconds():
+    config = TrainingConfig(max_minutes=10 / 60)
+    reason = end_reason(config, NEVER, TrainingState(seconds=10.0), 0.0)
+    assert reason == "10 seconds of training are reached"
+
+
 def test_epochs_count_with_their_fraction():
     config = TrainingConfig(max_epochs=4)
     assert share_done(config, TrainingState(), 3.5) == 0.875

@@ -23,6 +23,7 @@ from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
     QuietOption,
+    one_of,
     option,
     option_field,
     prepare_torch,
@@ -371,7 +372,10 @@ def _corpus_command(view: CorpusView[Any], format_kind: Any) -> Callable[..., No
 
 
 def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's options have no type
-    return format_option(view.formats, view.formats[1])
+    option = format_option(view.formats, view.formats[1])
+    read = one_of(view.formats)
+    # `tty` is another name of what a terminal shows
+    return replace(option, parser=lambda name: "text" if name == "tty" else read(name))
 
 
 def view_format(view: View[Any], name: str | None, output: str) -> str:

@@ -4,16 +4,17 @@ import { readTensors } from "./engine/weights.js";
 import { Model } from "./engine/model.js";
 import { readTokenizer } from "./engine/tokenizer.js";
 import { makeSpeller } from "./alignment.js";
+import { readBase85 } from "./base85.js";
 import { answer, BOS, EOS, softmax } from "./answers.js";
 import { EVENTS, mapOf } from "./events.js";
-import { byId, unpacked } from "./parts.js";
+import { byId } from "./parts.js";
 
 export const OFFERS = [];
 const N_KEPT = 4, opening = open(), kept = new Map(); // answers to the latest requests, by the request
 const VISIBLE = /[^\s\p{Cc}\p{DI}\u2800\ufff9-\ufffb\u{13430}-\u{1343f}\u{16fe4}\u{1d159}]/u; // as in wording.py
 
 async function unzip(id) {
-  const stream = new Blob([unpacked(byId(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const stream = new Blob([readBase85(byId(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
 }
 

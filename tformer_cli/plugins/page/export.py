@@ -1,8 +1,8 @@
 """A model as one HTML page that computes it: `tformer export --format page`.
 
 The page is the live page of `inspect/frame.py` with another client: in place of a service, an
-engine in JavaScript answers. It holds three texts, gzip in base64: what is written about the model
-(`describe_model`), its weights as a safetensors file, and the texts of the page. `KNOWN_MODELS` and
+engine in JavaScript answers. It holds two texts, gzip in base85: what is written about the model
+(`describe_model`), and its weights as a safetensors file. `KNOWN_MODELS` and
 `KNOWN_SEARCH` list what the engine computes; `tokenizer_json` does for tokenizers. Whatever they
 do not know is refused by its name before anything is written. Nothing here needs torch.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
-from tformer_cli.artifacts.weights_file import write_arrays
+from tformer_cli.artifacts.weights_file import SCALE, write_arrays
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.foreign.import_model import resolve_model
@@ -172,10 +172,34 @@ def stored_weights(
     if any(array.dtype == np.int8 for array in weights.values()):
         return dict(weights)
     if precision == "int8":
-        from tformer_cli.fast.native.weights import in_integers
-
-        return in_integers(weights)
+        return round_weights(weights)
     return {name: array.astype(precision) for name, array in weights.items()}
+
+
+def round_weights(
+    weights: Mapping[str, np.ndarray[Any, Any]],
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Rounds matrices to integers of 10 bits with a scale for each row, which `weights.js` reads.
+
+    With 8 bits the quickstart's model writes other words in up to 6 of 1,000 sentences, with 9 in
+    up to 3, with 10 in up to one.
+
+    Returns:
+        For a matrix (N, K) its upper 8 bits as int8 (N, K), its scales (N), and the bits below
+        them, the higher ones first, as uint8 (2, N·K / 8), eight to a byte from its lowest bit on.
+    """
+    stored = dict(weights)
+    for name, matrix in weights.items():
+        if name.endswith(".weight") and matrix.ndim == 2 and matrix.size:
+            values = np.asarray(matrix, np.float32)
+            largest = np.abs(values).max(axis=1, keepdims=True)
+            scale = np.where(largest > 0, largest, np.float32(1)) / np.float32(511)
+            integers = np.rint(values / scale).astype(np.int16)
+            bits = [integers.ravel() >> place & 1 for place in (1, 0)]
+            stored[name] = (integers >> 2).astype(np.int8)
+            stored[f"{name}{SCALE}"] = scale[:, 0]
+            stored[f"{name}_below"] = np.packbits(np.stack(bits), axis=1, bitorder="little")
+    return stored
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
@@ -281,4 +305,5 @@ SPELLINGS: Mapping[str, Callable[[str], bytes]] = MappingProxyType(
 
 def _pack(content: bytes) -> str:
     # Without the time, which would make other bytes
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")
+    packed = base64.b85encode(gzip.compress(content, 9, mtime=0)).decode("ascii")
+    return packed.replace("<", ",")  # it would begin a tag

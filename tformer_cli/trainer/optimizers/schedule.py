@@ -61,6 +61,9 @@ def end_reason(
     config: TrainingConfig, validation: ValidationConfig, state: TrainingState, epochs: float
 ) -> str:
     for name, used, limit in _limits(config, state, epochs):
+        # From --max-time in seconds: 10s is a sixth of a minute
+        if used >= limit and name == "max_minutes" and limit != round(limit, 4):
+            return f"{60 * limit:.6g} seconds of training are reached"
         if used >= limit:
             return f"{name} = {limit} is reached"
     patience = validation.patience

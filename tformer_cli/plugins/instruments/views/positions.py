@@ -384,12 +384,13 @@ class PositionsView(ModelView[PositionsRecord]):
         return packed | {"facts": facts} | exact
 
     def figure(self, record: PositionsRecord, options: Any = None) -> str:
-        """Draws the curves above the blocks."""
+        """Draws the curves below the model's name, above the other blocks."""
         if not record.curves:
             return super().figure(record, options)
         root = new_svg(self.title)
-        y = draw_curves(root, record.curves, record.sum, MARGIN)
-        blocks = self.figure_blocks(record, options)
+        name, *blocks = self.figure_blocks(record, options)
+        _, y = draw_blocks(root, [name], (MARGIN, MARGIN))
+        y = draw_curves(root, record.curves, record.sum, y + MARGIN / 2)
         right, y = draw_blocks(root, blocks, (MARGIN, y))
         return svg_text(root, right + MARGIN, y + MARGIN)
 

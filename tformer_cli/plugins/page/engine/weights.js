@@ -4,7 +4,8 @@
 /** @typedef {Record<string, Tensor>} Tensors */
 /** @typedef {{ dtype: string, shape: number[], data_offsets: [number, number] }} StoredTensor */
 
-const SCALE_SUFFIX = "_scale"; // of the numbers that the rows of an int8 matrix are multiplied by
+// Names of the numbers that the rows of an int8 matrix are multiplied by, and of bits below its own
+const SCALE_SUFFIX = "_scale", BELOW_SUFFIX = "_below";
 
 /**
  * Reads all tensors; those of int8 are multiplied by their rows' scales.
@@ -17,18 +18,19 @@ export function readTensors(buffer) {
   /** @type {Record<string, StoredTensor>} */
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   /** @type {Tensors} */
-  const tensors = {}, integers = {};
+  const tensors = {}, integers = {}, bits = {};
   delete header.__metadata__;
   for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
     const bytes = new Uint8Array(buffer, start + from, to - from);
     if (dtype === "I8") integers[name] = { shape, data: new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length) };
+    else if (dtype === "U8") bits[name] = { shape, data: bytes };
     else if (WIDEN[dtype]) tensors[name] = { shape, data: WIDEN[dtype](bytes) };
     else throw new Error(`${name}: has numbers of the type ${dtype}, which the page does not know`);
   }
   for (const [name, { shape, data }] of Object.entries(integers)) {
     const scales = tensors[name + SCALE_SUFFIX];
     if (!scales) throw new Error(`${name}: is int8, but ${name + SCALE_SUFFIX} is missing`);
-    tensors[name] = { shape, data: scaleRows(data, scales.data) };
+    tensors[name] = { shape, data: scaleRows(data, scales.data, bits[name + BELOW_SUFFIX]) };
     delete tensors[name + SCALE_SUFFIX];
   }
   return tensors;
@@ -56,10 +58,15 @@ function halfTable() {
   return halves;
 }
 
-function scaleRows(integers, scales) {
+/** Multiplies rows by their scales; an integer goes on with its bits below, if there are any (n, bytes). */
+function scaleRows(integers, scales, { shape: [n, size], data: bits } = { shape: [0, 0], data: null }) {
   const floats = new Float32Array(integers.length), width = integers.length / (scales.length || 1);
   for (let row = 0, at = 0; row < scales.length; row++) {
-    for (const stop = at + width; at < stop; at++) floats[at] = integers[at] * scales[row];
+    for (const stop = at + width; at < stop; at++) {
+      let number = integers[at];
+      for (let bit = 0; bit < n; bit++) number = 2 * number + (bits[bit * size + (at >> 3)] >> (at & 7) & 1);
+      floats[at] = number * scales[row];
+    }
   }
   return floats;
 }
