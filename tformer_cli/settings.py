@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import chain
 from numbers import Integral, Real
-from operator import attrgetter
+from operator import attrgetter, ge, gt, le, lt
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -43,39 +43,47 @@ Role = Literal[
 """Roles of paths: members of the command line's `PathRole`."""
 
 
+_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "minimum": ge,
+    "exclusiveMinimum": gt,
+    "maximum": le,
+    "exclusiveMaximum": lt,
+}
+
+
 class Limits(NamedTuple):
     """A condition on the value of a setting, and its words in messages."""
 
     words: str
-    hold: Callable[[Any], bool]
-    bounds: Mapping[str, Any]
-    """The same in keywords of JSON Schema, for editors."""
+    bounds: Mapping[str, float]
+    """Bounds by their keywords in JSON Schema, such as ``minimum``."""
+    off: float | None = None
+    """A value beyond the bounds that is also allowed."""
+
+    def hold(self, value: Any) -> bool:  # noqa: ANN401 - of the field's type
+        # An infinity passes none of them: it would turn scores and learning rates into NaN.
+        within = all(_TESTS[keyword](value, bound) for keyword, bound in self.bounds.items())
+        return math.isfinite(value) and (within or value == self.off)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Keywords of JSON Schema, for editors."""
+        bounds = dict(self.bounds)
+        return bounds if self.off is None else {"anyOf": [{"const": self.off}, bounds]}
 
 
-# An infinity passes none of them: it would turn scores and learning rates into NaN.
-NOT_NEGATIVE = Limits(
-    "a number of at least 0", lambda value: 0.0 <= value < math.inf, {"minimum": 0}
-)
-POSITIVE = Limits("a number above 0", lambda value: 0.0 < value < math.inf, {"exclusiveMinimum": 0})
-FRACTION = Limits(
-    "at least 0 and below 1",
-    lambda value: 0.0 <= value < 1.0,
-    {"minimum": 0, "exclusiveMaximum": 1},
-)
-SHARE = Limits(
-    "above 0 and at most 1",
-    lambda value: 0.0 < value <= 1.0,
-    {"exclusiveMinimum": 0, "maximum": 1},
-)
+NOT_NEGATIVE = Limits("a number of at least 0", {"minimum": 0})
+POSITIVE = Limits("a number above 0", {"exclusiveMinimum": 0})
+FRACTION = Limits("at least 0 and below 1", {"minimum": 0, "exclusiveMaximum": 1})
+SHARE = Limits("above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1})
 
 
 def at_least(low: int) -> Limits:
-    return Limits(f"at least {low}", lambda value: low <= value < math.inf, {"minimum": low})
+    return Limits(f"at least {low}", {"minimum": low})
 
 
 def between(low: int, high: int) -> Limits:
-    bounds = {"minimum": low, "maximum": high}
-    return Limits(f"{low} to {high}", lambda value: low <= value <= high, bounds)
+    return Limits(f"{low} to {high}", {"minimum": low, "maximum": high})
 
 
 @dataclass(frozen=True)
@@ -113,11 +121,11 @@ class Option(Argument):
     @property
     def limits(self) -> Limits | None:
         """`min` and `max` as a condition; None if it has neither."""
-        low, high = self.min, self.max
-        bounds = (("at least", low), ("at most", high))
-        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-        low, high = -math.inf if low is None else low, math.inf if high is None else high
-        return Limits(words, lambda value: low <= value <= high) if words else None
+        bounds = {"minimum": self.min, "maximum": self.max}
+        given = {keyword: bound for keyword, bound in bounds.items() if bound is not None}
+        names = {"minimum": "at least", "maximum": "at most"}
+        words = " and ".join(f"{names[keyword]} {bound:g}" for keyword, bound in given.items())
+        return Limits(words, given) if given else None
 
 
 Declared = TypeVar("Declared", bound=Argument)

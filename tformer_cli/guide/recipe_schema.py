@@ -88,7 +88,7 @@ def _value(kind: Any) -> Schema:  # noqa: ANN401 - a type
     """Returns the schema of a type's values, as `structure` reads them."""
     limits = [part for part in getattr(kind, "__metadata__", ()) if isinstance(part, Limits)]
     if limits:
-        return {**_value(get_args(kind)[0]), **limits[0].bounds}
+        return {**_value(get_args(kind)[0]), **limits[0].schema}
     if hasattr(kind, "__metadata__"):
         return _value(get_args(kind)[0])
     if is_dataclass(kind):

@@ -88,7 +88,6 @@ class DecodingConfig:
         float,
         Limits(
             f"from 0 to {LARGEST_LENGTH_PENALTY:g}",
-            lambda value: 0.0 <= value <= LARGEST_LENGTH_PENALTY,
             {"minimum": 0, "maximum": LARGEST_LENGTH_PENALTY},
         ),
     ] = _setting(
@@ -168,7 +167,7 @@ class DecodingConfig:
     )
     repetition_penalty: Annotated[
         float,
-        Limits("from 1 to 1e6", lambda value: 1.0 <= value <= 1e6, {"minimum": 1, "maximum": 1e6}),
+        Limits("from 1 to 1e6", {"minimum": 1, "maximum": 1e6}),
     ] = _setting(
         1.0,
         "Multiply the log-probability of tokens already in the translation by X (Keskar "

@@ -70,7 +70,6 @@ class OpeningSettings:
         int,
         Limits(
             f"from 0 to {SEEDS - 1}",
-            lambda value: 0 <= value < SEEDS,
             {"minimum": 0, "exclusiveMaximum": SEEDS},
         ),
     ] = setting(1, "Random seed for sampling.", "Machine", min=0)

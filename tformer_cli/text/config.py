@@ -1,6 +1,5 @@
 """Settings of corpora and tokenizers: the recipe's `[data]` and `[tokenizer]` tables."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -108,7 +107,6 @@ class CorpusConfig:
         float,
         Limits(
             f"above 0 and at most {LARGEST_WEIGHT:g}",
-            lambda value: 0.0 < value <= LARGEST_WEIGHT,
             {"exclusiveMinimum": 0, "maximum": LARGEST_WEIGHT},
         ),
     ] = 1.0
@@ -190,8 +188,8 @@ class DataConfig:
         float,
         Limits(
             "0 (off) or at least 1",
-            lambda value: value == 0.0 or 1.0 <= value < math.inf,
-            {"anyOf": [{"const": 0}, {"minimum": 1}]},
+            {"minimum": 1},
+            off=0,
         ),
     ] = 0.0
     """Largest ratio of the longer side of a pair to the shorter, in tokens; pairs above it are

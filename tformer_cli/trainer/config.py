@@ -59,7 +59,6 @@ class TrainingConfig:
         int,
         Limits(
             "at least 0 and below 2^63",
-            lambda value: 0 <= value < 1 << 63,
             {"minimum": 0, "exclusiveMaximum": 1 << 63},
         ),
     ] = 1

@@ -17,7 +17,6 @@ from tformer_cli.text.config import LARGEST_WEIGHT, CorpusConfig
 Choice = Literal["chrf", "bleu", "first"]
 _WEIGHT = Limits(
     f"0 to {LARGEST_WEIGHT:g}",
-    lambda value: 0.0 <= value <= LARGEST_WEIGHT,
     {"minimum": 0, "maximum": LARGEST_WEIGHT},
 )
 
