@@ -614,10 +614,10 @@ def test_a_model_is_copied_by_its_place_and_its_settings(model, tmp_path, monkey
     monkeypatch.chdir(model.parent)
     loaded = tformer_cli.load(model.name, device="cpu", heads=["!cross.0.0"], n_best=2)
     expected = list(loaded.translate(LINES))
+    monkeypatch.chdir(tmp_path)
     stored = pickle.dumps(loaded)
     assert len(stored) < 1000
     assert list(copy.deepcopy(loaded).translate(LINES)) == expected
-    monkeypatch.chdir(tmp_path)
     assert list(pickle.loads(stored).translate(LINES)) == expected  # noqa: S301
     moved = stored.replace(bytes(model), bytes(model.with_name("other")))
     with pytest.raises(ArtifactError, match="other: no such directory"):

@@ -101,6 +101,14 @@ class LoadedModel(InspectedModel):
         super().__init__(opened, options)
         self._computations: dict[Verb, LineComputation] = {}
         self._doubter: Doubter | None = None
+        path, options_again = opened.directory.path, dict[str, Any](self._options)
+        # A foreign model's place in the cache does not tell its languages, its name does
+        model = _absolute(given_name(path) or path)
+        for name in ("adapter", "shortlist", "ensemble"):
+            if paths := options_again.get(name):
+                is_one = name != "ensemble"
+                options_again[name] = _absolute(paths) if is_one else [*map(_absolute, paths)]
+        self._load_again = partial(load_model, model, **options_again)
 
     def close(self) -> None:
         """Frees the weights and what was made of them; results that are not read yet are lost."""
@@ -115,14 +123,8 @@ class LoadedModel(InspectedModel):
         self.close()
 
     def __reduce__(self) -> tuple[Callable[[], LoadedModel], tuple[()]]:
-        path, options = self.opened.directory.path, dict[str, Any](self._options)
-        # A foreign model's place in the cache does not tell its languages, its name does
-        model = _absolute(given_name(path) or path)
-        for name in ("adapter", "shortlist", "ensemble"):
-            if paths := options.get(name):
-                is_one = name != "ensemble"
-                options[name] = _absolute(paths) if is_one else tuple(map(_absolute, paths))
-        return partial(load_model, model, **options), ()
+        _ = self.opened  # not of a closed model
+        return self._load_again, ()
 
     if not TYPE_CHECKING:  # else any name would pass a type checker
 
