@@ -552,11 +552,12 @@ def test_names_of_other_libraries_lead_to_those_of_ours(loaded, model):
     assert {*ELSEWHERE.values()} <= {*ours}
     assert not ELSEWHERE.keys() & {*ours}
     for name, message in (
+        ("device", r"see its opened\.place"),
         ("predict", r"call its translate\(\), score\(\) or heads\(\)"),
         ("to", r"give device=\S+ or \S+ to tformer\.load"),
         ("translate_batch", r"did you mean translate\?"),
     ):
-        with pytest.raises(AttributeError, match=f"^{name}: is not a method of .*; {message}$"):
+        with pytest.raises(AttributeError, match=f"^{name}: is not an attribute of .*; {message}$"):
             getattr(loaded, name)
     assert not hasattr(loaded, "_repr_mimebundle_")
     with pytest.raises(TypeError, match=r"^a loaded model is no function; call its translate\(\)"):
@@ -613,10 +614,10 @@ def test_a_model_is_copied_by_its_place_and_its_settings(model, tmp_path, monkey
     monkeypatch.chdir(model.parent)
     loaded = tformer_cli.load(model.name, device="cpu", heads=["!cross.0.0"], n_best=2)
     expected = list(loaded.translate(LINES))
+    monkeypatch.chdir(tmp_path)
     stored = pickle.dumps(loaded)
     assert len(stored) < 1000
     assert list(copy.deepcopy(loaded).translate(LINES)) == expected
-    monkeypatch.chdir(tmp_path)
     assert list(pickle.loads(stored).translate(LINES)) == expected  # noqa: S301
     moved = stored.replace(bytes(model), bytes(model.with_name("other")))
     with pytest.raises(ArtifactError, match="other: no such directory"):
@@ -714,6 +715,12 @@ def test_what_is_no_name_or_list_is_refused_by_its_argument(model, tmp_path, mon
     monkeypatch.chdir(model)
     with pytest.raises(UsageError, match=r"^model: is empty; name a directory$"):
         tformer_cli.load("")
+    with pytest.raises(UsageError, match=r"^model: is NoneType; name a directory$"):
+        tformer_cli.load(None)
+    with pytest.raises(UsageError, match=r"^adapter: is int; name a directory$"):
+        tformer_cli.load(model, adapter=3)
+    with pytest.raises(UsageError, match=r"^device: must be str, but is None \(NoneType\)$"):
+        tformer_cli.load(model, device=None)
     for name in ("banned", "ensemble", "heads"):
         with pytest.raises(UsageError, match=rf"^{name}: is one str; give a list, such as "):
             tformer_cli.load(model, **{name: "abc"})

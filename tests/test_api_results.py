@@ -315,6 +315,7 @@ def test_a_report_is_that_of_the_command(loaded, model):
     assert report.html.startswith("<!DOCTYPE html>")
     assert len(pages_of(report._repr_html_())) == 1
     assert str(report).splitlines() == [translation.text for translation in loaded.translate(lines)]
+    assert len(repr(report)) < 300
     with pytest.raises(DataError, match="has no sentence to show"):
         loaded.report([""])
 

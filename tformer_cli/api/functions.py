@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -47,7 +48,8 @@ def load(model: Path | str, **settings: Unpack[LoadSettings]) -> LoadedModel:
     from tformer_cli.api.model import load_model
 
     _check_named("model", model)
-    _check_named("adapter", settings.get("adapter"))
+    if settings.get("adapter") is not None:
+        _check_named("adapter", settings["adapter"])
     # Models of other kinds refuse settings of the search: they get those that were given
     known = settings_of_load()
     options: dict[str, Any] = {
@@ -86,6 +88,8 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _check_named(argument: str, path: object) -> None:
+    if not isinstance(path, str | PathLike):
+        raise UsageError(f"{argument}: is {type(path).__name__}; name a directory")
     # An empty path is that of the current directory
     if path == "":
         raise UsageError(f"{argument}: is empty; name a directory")

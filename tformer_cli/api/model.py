@@ -48,16 +48,18 @@ if TYPE_CHECKING:
     from tformer_cli.search.translator import Translation
 
 R = TypeVar("R")
-OTHER_METHODS = {
+OTHER_NAMES = {
     **dict.fromkeys(("cpu", "cuda", "to"), 'give device="cpu" or "cuda" to tformer.load'),
     **dict.fromkeys(("bfloat16", "float", "half"), "give precision to tformer.load"),
     **dict.fromkeys(("eval", "unload_model"), "there is no need; use `with` to close it"),
     **dict.fromkeys(("modules", "parameters", "state_dict"), "see its opened.directory.model"),
+    "config": "see its opened.config",
+    "device": "see its opened.place",
     "from_pretrained": "call tformer.load",
-    "pipeline": "call tformer.load",
     "save_pretrained": "run `tformer export`",
+    "tokenizer": "call its tokenize(), or see its opened.directory.tokenizer",
 }
-"""Methods of transformers and CTranslate2 that do not compute, and what stands for them here."""
+"""Attributes of transformers and CTranslate2 that do not compute, and what stands for them here."""
 
 
 def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
@@ -99,6 +101,14 @@ class LoadedModel(InspectedModel):
         super().__init__(opened, options)
         self._computations: dict[Verb, LineComputation] = {}
         self._doubter: Doubter | None = None
+        path, options_again = opened.directory.path, dict[str, Any](self._options)
+        # A foreign model's place in the cache does not tell its languages, its name does
+        model = _absolute(given_name(path) or path)
+        for name in ("adapter", "shortlist", "ensemble"):
+            if paths := options_again.get(name):
+                is_one = name != "ensemble"
+                options_again[name] = _absolute(paths) if is_one else [*map(_absolute, paths)]
+        self._load_again = partial(load_model, model, **options_again)
 
     def close(self) -> None:
         """Frees the weights and what was made of them; results that are not read yet are lost."""
@@ -113,23 +123,17 @@ class LoadedModel(InspectedModel):
         self.close()
 
     def __reduce__(self) -> tuple[Callable[[], LoadedModel], tuple[()]]:
-        path, options = self.opened.directory.path, dict[str, Any](self._options)
-        # A foreign model's place in the cache does not tell its languages, its name does
-        model = _absolute(given_name(path) or path)
-        for name in ("adapter", "shortlist", "ensemble"):
-            if paths := options.get(name):
-                is_one = name != "ensemble"
-                options[name] = _absolute(paths) if is_one else tuple(map(_absolute, paths))
-        return partial(load_model, model, **options), ()
+        _ = self.opened  # not of a closed model
+        return self._load_again, ()
 
     if not TYPE_CHECKING:  # else any name would pass a type checker
 
         def __getattr__(self, name: str) -> object:
             if name.startswith("_"):
                 raise AttributeError(name)
-            guess = OTHER_METHODS.get(name) or did_you_mean(suggestions(name, dir(self)))
+            guess = OTHER_NAMES.get(name) or did_you_mean(suggestions(name, dir(self)))
             guess = guess or f"call its {self._methods_in_words()}"
-            raise AttributeError(f"{name}: is not a method of a loaded model; {guess}")
+            raise AttributeError(f"{name}: is not an attribute of a loaded model; {guess}")
 
         def __call__(self, *_: object, **_options: object) -> object:
             """Says which methods to call."""

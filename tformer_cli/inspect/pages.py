@@ -250,6 +250,9 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(str(sentence.heads) for sentence in self.sentences)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {[sentence.heads for sentence in self.sentences]}>"
+
     def _repr_html_(self) -> str:
         return frame_page(self.html)
 

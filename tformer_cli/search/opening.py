@@ -172,9 +172,9 @@ class OpeningSettings:
 _CHECKED: Mapping[str, Any] = {
     name: kind
     for name, kind in types_of(OpeningSettings).items()
-    if kind is int or literal_values(kind)
+    if kind in (int, str) or literal_values(kind)
 }
-"""Numbers and words: a Python program may give anything, whatever the types say."""
+"""Numbers, texts and words: a Python program may give anything, whatever the types say."""
 
 
 def settings_of_load() -> dict[str, tuple[Argument, Any]]:
