@@ -6,6 +6,7 @@ exception.
 """
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -74,6 +75,8 @@ def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a
     return None
 
 
+LOCK = ".lock"
+"""Held while a process trains in a directory; names the process that holds it or held it last."""
 ASIDE = ".partial"
 """Ends them; before it stands the number of the process that writes."""
 STALE_SECONDS = 24 * 3600
@@ -398,9 +401,46 @@ def lock_directory(directory: Path) -> Iterator[None]:
             f"{directory}: another training process uses this directory; wait for it or "
             "choose another one",
         )
+        _sign(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+
+
+def _sign(descriptor: int) -> None:
+    """Writes into a lock who holds it, for `tformer info`; a full disk does not matter."""
+    import socket  # most commands hold no lock, and start without it
+
+    holder = {"process": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+
+
+def is_held(directory: Path) -> bool:
+    """Returns whether a process of this machine works in a directory of a job."""
+    return any(_is_held(path) for path in (directory / LOCK, directory))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        import fcntl
+
+        descriptor = os.open(path, os.O_RDONLY)
+    except (ImportError, OSError):
+        return False
+    try:
+        # Held for a moment; a job that begins just then asks again, see `hold`
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager
@@ -420,19 +460,24 @@ def hold(descriptor: int, refusal: str = "", *, is_shared: bool = False) -> None
         import fcntl
     except ImportError:
         return
-    try:
-        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
-        fcntl.flock(descriptor, kind | (fcntl.LOCK_NB if refusal else 0))
-    except OSError as error:
-        # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
-        # without its lock service): no one could ever train there if that counted as refused
-        if refusal and error.errno not in _NO_LOCKS:
-            raise ArtifactError(refusal) from None
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    for is_last in (False, False, True):
+        try:
+            fcntl.flock(descriptor, kind | (fcntl.LOCK_NB if refusal else 0))
+        except OSError as error:
+            # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
+            # without its lock service): no one could ever train there if that counted as refused
+            if refusal and error.errno not in _NO_LOCKS:
+                if is_last:
+                    raise ArtifactError(refusal) from None
+                time.sleep(0.02)  # `is_held` may be looking
+                continue
+        return
 
 
 def _open_directory(directory: Path) -> int:
     try:
-        return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise not_writable(directory, error) from None
 
