@@ -11,17 +11,18 @@ from contextlib import nullcontext
 
 import pytest
 
-from tformer_cli.artifacts.job_file import JOB, Job, read_job, recorded
+from tformer_cli.artifacts.job_file import JOB, Job, read_job, record_job
 from tformer_cli.errors import ArtifactError, DataError, Interrupted
-from tformer_cli.files.atomic import is_held, lock_directory
+from tformer_cli.files.atomic import is_held, lock_directory, sign_lock
 
 WORKER = """
 import sys, time
 from pathlib import Path
-from tformer_cli.artifacts.job_file import Job, recorded
-from tformer_cli.files.atomic import lock_directory
+from tformer_cli.artifacts.job_file import Job, record_job
+from tformer_cli.files.atomic import lock_directory, sign_lock
 place = Path(sys.argv[1])
-with lock_directory(place), recorded(Job(place, "distill", "stages", total=4)) as job:
+with lock_directory(place), record_job(Job(place, "distill", "stages", total=4)) as job:
+    sign_lock(place)
     job.add({"search": 3.0}, "translate")
     job.report(1, "student")
     print("ready", flush=True)
@@ -56,6 +57,7 @@ def test_a_job_runs_while_its_process_holds_the_directory(tmp_path):
     assert read_job(tmp_path).state == "interrupted"
     with lock_directory(tmp_path):
         assert read_job(tmp_path).state == "running"
+        sign_lock(tmp_path)
     assert json.loads((tmp_path / ".lock").read_text())["process"] == os.getpid()
 
 
@@ -69,9 +71,9 @@ def test_a_job_runs_while_its_process_holds_the_directory(tmp_path):
         (DataError("a.en: has changed\nwhy"), "failed", "a.en: has changed"),
     ],
 )
-def test_the_end_of_a_job_is_recorded(tmp_path, error, state, reason):
+def test_the_end_of_a_job_is_record_job(tmp_path, error, state, reason):
     ends = nullcontext() if error is None else pytest.raises(type(error))
-    with ends, recorded(Job(tmp_path, "distill", "stages", total=2)) as job:
+    with ends, record_job(Job(tmp_path, "distill", "stages", total=2)) as job:
         job.report(2, "report")
         if error is not None:
             raise error
@@ -82,7 +84,7 @@ def test_the_end_of_a_job_is_recorded(tmp_path, error, state, reason):
 
 def test_the_time_of_a_resumed_job_is_added_to_that_before(tmp_path):
     for n_done in (10, 30):
-        with recorded(
+        with record_job(
             Job(tmp_path, "translate-corpus", "lines", total=30, begun_at=n_done // 3)
         ) as job:
             job.add({"search": 2.0, "writing": 0.5})
@@ -94,7 +96,7 @@ def test_the_time_of_a_resumed_job_is_added_to_that_before(tmp_path):
     # Its rate is of the lines of this process
     assert 1 < record.per_second <= 20 / 0.05
     assert record.seconds_left == 0.0
-    with recorded(Job(tmp_path, "distill", "stages")):  # another job has times of its own
+    with record_job(Job(tmp_path, "distill", "stages")):  # another job has times of its own
         pass
     assert read_job(tmp_path).times == ()
 
@@ -104,7 +106,7 @@ def test_a_damaged_record_is_an_error_of_one_line_and_is_written_anew(tmp_path, 
     (tmp_path / JOB).write_text(text)
     with pytest.raises(ArtifactError, match=r"job\.json: is damaged \([^\n]*\); remove it"):
         read_job(tmp_path)
-    with recorded(Job(tmp_path, "distill", "stages")):
+    with record_job(Job(tmp_path, "distill", "stages")):
         pass
     assert read_job(tmp_path).state == "finished"
     assert read_job(tmp_path / "nowhere") is None

@@ -1,13 +1,14 @@
 """What `tformer info` says of runs and of other jobs."""
 
 import json
+import os
 import shutil
 
 import pytest
 
 from tests.commands import output_of, record_of, refused
 from tests.zoo import recipe_of
-from tformer_cli.files.atomic import lock_directory
+from tformer_cli.files.atomic import lock_directory, sign_lock
 from tformer_cli.train.jobs import find_jobs
 
 
@@ -76,6 +77,18 @@ def test_a_finished_run_is_described_as_a_model_and_keeps_its_job_in_json(finish
     assert (record["schema"], job["state"]) == ("tformer.info/1", "finished")
     assert job["done"] == job["total"] == record["step"] == 2
     assert "max_steps" in job["reason"]
+
+
+def test_a_run_that_prepares_its_data_is_running_too(tmp_path):
+    with lock_directory(tmp_path):
+        sign_lock(tmp_path)
+        (job,) = find_jobs(tmp_path).values()
+        assert (job.state, job.process, job.doing, job.total) == (
+            *("running", os.getpid()),
+            *("preparing", None),
+        )
+        assert "0 steps; preparing" in output_of("info", tmp_path)
+    assert find_jobs(tmp_path) == {}
 
 
 def test_runs_of_several_seeds_are_listed(run, tmp_path, finished):

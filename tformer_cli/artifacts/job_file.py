@@ -121,7 +121,7 @@ class Job:
         if is_new or monotonic() - self._written > SECONDS_BETWEEN_WRITES:
             self.write("running")
 
-    def spent(self) -> tuple[Spent, ...]:
+    def list_times(self) -> tuple[Spent, ...]:
         return tuple(
             Spent(stage=stage, part=part, seconds=round(seconds, 3))
             for (stage, part), seconds in self.times.items()
@@ -149,7 +149,7 @@ class Job:
             total=self.total,
             per_second=round(rate, 3),
             seconds_left=left,
-            times=self.spent(),
+            times=self.list_times(),
         )
         # Not flushed: only a reader needs it, and a job must not wait for the disk, or end for it
         with suppress(OSError):
@@ -159,7 +159,7 @@ class Job:
 
 
 @contextmanager
-def recorded(job: Job) -> Iterator[Job]:
+def record_job(job: Job) -> Iterator[Job]:
     """Writes the record of a job as it begins and as it ends."""
     job.write("running")
     try:

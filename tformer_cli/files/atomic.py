@@ -401,7 +401,6 @@ def lock_directory(directory: Path) -> Iterator[None]:
             f"{directory}: another training process uses this directory; wait for it or "
             "choose another one",
         )
-        _sign(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -411,14 +410,13 @@ def utc_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
 
 
-def _sign(descriptor: int) -> None:
-    """Writes into a lock who holds it, for `tformer info`; a full disk does not matter."""
+def sign_lock(directory: Path) -> None:
+    """Writes into a lock which process holds it, for `tformer info`."""
     import socket  # most commands hold no lock, and start without it
 
     holder = {"process": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
-    with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+    with suppress(OSError):  # a full disk ends the work at the next checkpoint, not here
+        (directory / LOCK).write_text(json.dumps(holder) + "\n", encoding="utf-8")
 
 
 def is_held(directory: Path) -> bool:

@@ -42,10 +42,12 @@ def find_jobs(directory: Path) -> dict[str, JobRecord]:
 
 def _read_run(run: Path) -> JobRecord | None:
     """Describes a training by the files of its run directory; None: it is no run directory."""
-    if not (run / RECIPE).is_file() or not (run / LOCK).is_file():
+    holder, is_running = _json(run / LOCK), is_held(run)
+    if not (run / RECIPE).is_file() and not (holder and is_running):
         return None
-    recipe = load_recipe(str(run / RECIPE))
-    holder, checkpoint = _json(run / LOCK), _last_checkpoint(run)
+    # A run that prepares its data has no recipe yet
+    recipe = load_recipe(str(run / RECIPE)) if (run / RECIPE).is_file() else None
+    checkpoint = _last_checkpoint(run)
     metrics = read_run(run) if (run / METRICS_FILE).is_file() else None
     last = metrics.reports[-1] if metrics is not None and metrics.reports else {}
     times = () if metrics is None else _times(metrics, last)
@@ -54,7 +56,7 @@ def _read_run(run: Path) -> JobRecord | None:
         step = max(step, int(metrics.validations[-1]["step"]))
     share = float(last.get("share_done") or 0.0)
     reason = str(checkpoint.get("reason", ""))
-    state: State = "running" if is_held(run) else "finished" if reason else "interrupted"
+    state: State = "running" if is_running else "finished" if reason else "interrupted"
     if state == "finished":  # the last report may be of some steps before
         step, seconds = int(checkpoint["step"]), max(seconds, float(checkpoint["seconds"]))
     changed = max(
@@ -73,7 +75,7 @@ def _read_run(run: Path) -> JobRecord | None:
         doing="" if state != "running" else "training" if step else "preparing",
         unit="steps",
         done=step,
-        total=recipe.training.max_steps or None,
+        total=(recipe.training.max_steps or None) if recipe is not None else None,
         per_second=step / seconds if seconds else None,
         seconds_left=seconds * (1.0 - share) / share if share else None,
         times=times,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
-from tformer_cli.artifacts.job_file import Job, recorded
+from tformer_cli.artifacts.job_file import Job, record_job
 from tformer_cli.errors import TformerError
 from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.foreign.import_model import resolve_model
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WITHOUT_EFFECT = frozenset(
     {"device", "precision", "threads", "batch_tokens", "tell", "before_torch"}
 )
-"""Options that leave the results as they are, or of which what they came to is recorded."""
+"""Options that leave the results as they are, or of which what they came to is record_job."""
 
 
 def origin_of(
@@ -102,30 +102,30 @@ class BulkState:
     at_work: dict[str, int] = field(default_factory=dict)
     """Rows of the shard that each worker has begun."""
 
-    told: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    shard_times: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """Time that each worker has spent on the shard that it has begun, by part."""
-    heard: dict[str, float] = field(default_factory=dict)
+    free_since: dict[str, float] = field(default_factory=dict)
     """Time at which each worker was ready, or has finished its last shard."""
 
     def waiting(self, event: Event | None = None) -> float:
         """Returns the time since a worker's shard before, or of all workers at the end."""
         current = monotonic()
         if event is None:
-            return sum(current - heard for heard in self.heard.values())
+            return sum(current - since for since in self.free_since.values())
         if event.kind in ("lost", "given up"):
-            self.heard.pop(event.worker, None)
+            self.free_since.pop(event.worker, None)
         if event.kind == "rows":
             return 0.0
-        before = self.heard.get(event.worker, current - event.seconds)
+        before = self.free_since.get(event.worker, current - event.seconds)
         if event.kind in ("ready", "done"):
-            self.heard[event.worker] = current
+            self.free_since[event.worker] = current
         return current - before
 
     def new_times(self, event: Event, times: Mapping[str, float]) -> dict[str, float]:
         """Returns the time that a worker has spent on its shard since it was last heard of."""
-        before = self.told.pop(event.worker, {})
+        before = self.shard_times.pop(event.worker, {})
         if event.kind == "rows":
-            self.told[event.worker] = times
+            self.shard_times[event.worker] = times
         return {part: seconds - before.get(part, 0.0) for part, seconds in times.items()}
 
     @property
@@ -196,7 +196,7 @@ def translate_corpus(
             if n_before:
                 tell(f"{output}: {n_before:,} of {plan.rows:,} lines done; resuming after them")
             job = Job(output, COMMAND, "lines", total=plan.rows, begun_at=n_before)
-            with recorded(job):
+            with record_job(job):
                 _run(running, plan, corpus, directory, bulk, tell, job, watch)
                 directory.finish([_entry(shard, plan) for shard in plan.shards])
                 for number in range(len(plan.sources)):
@@ -207,7 +207,7 @@ def translate_corpus(
                 begun=n_before,
                 facts=running.facts,
                 seconds=monotonic() - began,
-                times=job.spent(),
+                times=job.list_times(),
             )
 
 

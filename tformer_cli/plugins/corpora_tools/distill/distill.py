@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
-from tformer_cli.artifacts.job_file import JOB, Job, recorded
+from tformer_cli.artifacts.job_file import JOB, Job, record_job
 from tformer_cli.artifacts.model_directory import store_decoding
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.errors import TformerError
@@ -239,7 +239,7 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
             del manifest.stages["shortlist"]  # else the student would translate with it
             (directory / STUDENT / SHORTLIST).unlink(missing_ok=True)
             manifest.write()
-        with recorded(job):
+        with record_job(job):
             for number, stage in enumerate(stages_of(setup)):
                 job.report(number, stage.name)
                 manifest.bring_up_to_date(
@@ -248,7 +248,7 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
                 setup.watch.lap("checking")
                 display.record()
             job.report(len(stages))
-        display.times(job.spent())
+        display.times(job.list_times())
         return read_report(directory)
 
 
