@@ -13,6 +13,7 @@ import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
@@ -32,6 +33,19 @@ _SPINNING = ("GOMP_SPINCOUNT", "3000")
 """Some tens of microseconds: as fast as spinning without end while nothing else runs."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
+
+
+class Stopwatch:
+    """Adds up where time goes; a lap is the time since the lap before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def lap(self, part: str) -> None:
+        """Counts the time since the last lap for a part of the work."""
+        before, self._last = self._last, perf_counter()
+        self.seconds[part] = self.seconds.get(part, 0.0) + self._last - before
 
 
 def n_processors() -> int:

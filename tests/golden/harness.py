@@ -23,7 +23,7 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tests.zoo import RECIPES, Zoo, application, recipe_of
-from tformer_cli.cli import progress
+from tformer_cli.cli import jobs, progress
 
 FOLDER = Path(__file__).parent
 UNITS = r"(?:tokens|lines|sentences|texts|images|pairs|records|[KMG]?FLOPS?)"
@@ -42,6 +42,8 @@ MASKS = [
         (r'("[\w.]+\.(?:safetensors|json)":) ?\d+', r"\1 SUM"),
         (r'("bytes": \{"model":) \d+, ("directory":) \d+', r"\1 SUM, \2 SUM"),
         (r"\b[\d,.]+ (?:KiB|MiB|GiB|GB|TFLOPS?|GFLOPS?)\b", "SIZE"),
+        (r'("process":) \d+, ("host":) "[^"]*"', r"\1 PROCESS, \2 HOST"),
+        (r'("(?:process|host)":) (?:\d+|"[^"]*")', r"\1 PROCESS"),
         (r"x86-64(?:-v\d)?|AVX-?\d+\w*", "LEVEL"),
         # Dots of a curve; what they draw is in the table and the SVG of the same run
         (r"[ \u2800-\u28ff]*[\u2801-\u28ff][ \u2800-\u28ff]*", "CURVE"),
@@ -165,11 +167,14 @@ def inside(folder):
     fsync, os.fsync = os.fsync, os.fstat  # nothing here cuts the power
     # On a slow machine, a line of progress is said after some seconds
     seconds, progress.SECONDS_BETWEEN_REPORTS = progress.SECONDS_BETWEEN_REPORTS, math.inf
+    # The rows of a table of times depend on the speed
+    least, jobs.LEAST_SECONDS = jobs.LEAST_SECONDS, math.inf
     torch.set_num_threads(1)
     try:
         yield
     finally:
         os.fsync, progress.SECONDS_BETWEEN_REPORTS = fsync, seconds
+        jobs.LEAST_SECONDS = least
         os.chdir(here)
         environment.clear()
         environment.update(before)

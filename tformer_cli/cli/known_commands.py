@@ -61,7 +61,7 @@ _SUMMARIES = {
         "embed": "Turn texts or images into vectors with an encoder: one row out for each line in.",
     },
     DEPLOY: {
-        "info": "Show what a model is and how it was trained.",
+        "info": "Show what a model is and how it was trained, or how far a job is.",
         "import": "Convert another tool's model to a model directory.",
         "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX, int8 or a web page.",
         "shortlist": "Build a lexical shortlist to speed up translation.",

@@ -6,6 +6,7 @@ exception.
 """
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -74,6 +75,8 @@ def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a
     return None
 
 
+LOCK = ".lock"
+"""Held while a process trains in a directory; names the process that holds it or held it last."""
 ASIDE = ".partial"
 """Ends them; before it stands the number of the process that writes."""
 STALE_SECONDS = 24 * 3600
@@ -403,6 +406,41 @@ def lock_directory(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+
+
+def sign_lock(directory: Path) -> None:
+    """Writes into a lock which process holds it, for `tformer info`."""
+    import socket  # most commands hold no lock, and start without it
+
+    holder = {"process": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
+    with suppress(OSError):  # a full disk ends the work at the next checkpoint, not here
+        (directory / LOCK).write_text(json.dumps(holder) + "\n", encoding="utf-8")
+
+
+def is_held(directory: Path) -> bool:
+    """Returns whether a process of this machine works in a directory of a job."""
+    return any(_is_held(path) for path in (directory / LOCK, directory))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        import fcntl
+
+        descriptor = os.open(path, os.O_RDONLY)
+    except (ImportError, OSError):
+        return False
+    try:
+        # Held for a moment; a job that begins just then asks again, see `hold`
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextmanager
 def await_directory(directory: Path) -> Iterator[None]:
     """Holds a directory for this process, once no other process holds it; see `lock_directory`."""
@@ -420,19 +458,24 @@ def hold(descriptor: int, refusal: str = "", *, is_shared: bool = False) -> None
         import fcntl
     except ImportError:
         return
-    try:
-        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
-        fcntl.flock(descriptor, kind | (fcntl.LOCK_NB if refusal else 0))
-    except OSError as error:
-        # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
-        # without its lock service): no one could ever train there if that counted as refused
-        if refusal and error.errno not in _NO_LOCKS:
-            raise ArtifactError(refusal) from None
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    for is_last in (False, False, True):
+        try:
+            fcntl.flock(descriptor, kind | (fcntl.LOCK_NB if refusal else 0))
+        except OSError as error:
+            # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
+            # without its lock service): no one could ever train there if that counted as refused
+            if refusal and error.errno not in _NO_LOCKS:
+                if is_last:
+                    raise ArtifactError(refusal) from None
+                time.sleep(0.02)  # `is_held` may be looking
+                continue
+        return
 
 
 def _open_directory(directory: Path) -> int:
     try:
-        return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise not_writable(directory, error) from None
 

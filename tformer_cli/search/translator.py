@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tformer_cli.runtime import Stopwatch
     from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
@@ -249,6 +250,7 @@ class Translator:
         self._heads: tuple[CrossHead, ...] = ()
         self._glossary: Sequence[Term] = ()
         self._is_needed: Callable[[str], bool] | None = None
+        self._watch: Stopwatch | None = None
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -311,6 +313,12 @@ class Translator:
         other._glossary = terms
         return other
 
+    def timed_by(self, watch: Stopwatch) -> Translator:
+        """Returns the same translator, which counts the time of tokenizing and of the search."""
+        other = copy(self)
+        other._watch = watch
+        return other
+
     def listening(
         self, heads: Sequence[CrossHead], is_needed: Callable[[str], bool] | None = None
     ) -> Translator:
@@ -336,13 +344,19 @@ class Translator:
         demands: Sequence[LineConstraints] | None = None,
     ) -> list[Translation]:
         """Translates lines."""
+        lap = (lambda _: None) if self._watch is None else self._watch.lap
+        lap("reading")  # whatever its user has done since the last lap
         prepared = self.prepare(lines, first_index, demands)
+        lap("tokenizing")
         hypotheses = iter(
             self.search([sentence for line in prepared for sentence in line.sentences])
         )
-        return [
+        lap("search")
+        translations = [
             self.finish(line, list(islice(hypotheses, len(line.sentences)))) for line in prepared
         ]
+        lap("tokenizing")
+        return translations
 
     def prepare(
         self,

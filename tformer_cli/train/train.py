@@ -43,6 +43,7 @@ from tformer_cli.files.atomic import (
     make_directory,
     remove_leftovers,
     remove_tree,
+    sign_lock,
     write_text,
 )
 from tformer_cli.heads.roles import TokenFrequencies
@@ -197,6 +198,8 @@ def train(
         if finished is not None:
             state = TrainingState.from_json(finished)
             return TrainingResult(run=run, was_finished=True, state=state)
+        if processes.is_first:
+            sign_lock(run)
         tell = progress if processes.is_first else None
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
         started = _start(recipe, run, prepared, processes, fresh=fresh)

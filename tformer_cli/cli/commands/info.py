@@ -1,12 +1,13 @@
 """`tformer info`: what a model is and how it was trained."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tformer_cli.artifacts.config_file import TASKS, describe_layers
+from tformer_cli.artifacts.config_file import CONFIG, TASKS, describe_layers
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.help import format_size, show_list
+from tformer_cli.cli.jobs import job_rows
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
 from tformer_cli.kinds import kind_of, reads_names
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tformer_cli.info import ModelDetails
     from tformer_cli.model.config import ModelConfig
 
+SCHEMA_OF_JOBS = "tformer.jobs/1"
 # Most languages that people are shown.
 MOST_LANGUAGES = 20
 
@@ -28,24 +30,40 @@ def info(
     output_format: str = text_or_json("Readable lines, or one JSON object."),
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
-    """Show what a model is and how it was trained.
+    """Show what a model is and how it was trained, or how far a job is.
 
     Shows shape, vocabulary, languages, training, scores and size on disk, read from the model
-    directory. Nothing is computed.
+    directory. Nothing is computed. For the directory of a training run, of --seeds, of
+    translate-corpus or of distill, it shows whether the job runs and in which process, how far it
+    is, how fast, the time left and where the time went. A job may be asked while it runs.
 
     Examples:
         tformer info runs/quickstart
         tformer info runs/quickstart --format json | jq .scores
+        tformer info news.fr --format json | jq .jobs[0].seconds_left
     """
     from tformer_cli.info import model_details
+    from tformer_cli.train.jobs import find_jobs
 
-    details = model_details(model)
+    jobs = find_jobs(model)
+    rows: list[tuple[str, str]] = []
+    record: dict[str, Any] = {"schema": SCHEMA_OF_JOBS, "path": str(model)}
+    problems: tuple[str, ...] = ()
+    # A job has a model once it has written one
+    if not jobs or (model / CONFIG).is_file():
+        details = model_details(model)
+        rows, record, problems = [*_rows(details)], details.record(), details.problems
+    # That a training has ended is said above
+    told = {path: job for path, job in jobs.items() if not rows or job.state != "finished"}
+    for path, job in told.items():
+        rows += [*([("Directory", path)] if path and len(told) > 1 else []), *job_rows(job)]
     if output_format == "json":
-        write_line(json.dumps(details.record(), ensure_ascii=False))
+        listed = [{"path": path, **job.record()} for path, job in jobs.items()]
+        write_line(json.dumps(record | {"jobs": listed}, ensure_ascii=False))
     else:
         # Names may come from foreign files, and hold characters that control a terminal
-        show_list(stdout_console(), [(n, visible(t, 1000)) for n, t in _rows(details)])
-    for problem in details.problems:
+        show_list(stdout_console(), [(name, visible(text, 1000)) for name, text in rows])
+    for problem in problems:
         warn(problem)
 
 

@@ -49,6 +49,21 @@ def test_tables_are_on_stdout_and_all_else_on_stderr(recipe, tmp_path, in_proces
     # a student learns no translations that are blank, such as controls that a random teacher writes
     assert "skipped" not in re.sub(r"skipped: \d+ blank", "", done.stderr)
     assert f"{out}/report/report.html shows it as a page" in done.stderr
+    assert "Where the time went\nStage " in done.stderr
+    (job,) = json.loads(run_here("info", out, "--format", "json").stdout)["jobs"]
+    assert (job["command"], job["state"], job["done"], job["total"]) == (
+        "distill",
+        "finished",
+        6,
+        6,
+    )
+    stages = {row["stage"]: [] for row in job["times"]}
+    for row in job["times"]:
+        stages[row["stage"]].append(row["part"])
+    assert {"opening", "tokenizing", "search", "writing"} < {*stages["translate train-0"]}
+    assert {"preparing", "training"} < {*stages["student"]}
+    # Nearly all of the time is in the table
+    assert sum(row["seconds"] for row in job["times"]) == pytest.approx(job["seconds"], rel=0.1)
     again = distill(recipe, "-o", out, "--quiet", "--format", "json")
     assert (again.exit_code, again.stderr) == (0, "")
     record = json.loads(again.stdout)

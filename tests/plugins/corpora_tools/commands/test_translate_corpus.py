@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.commands import under
+from tests.commands import record_of, under
 from tformer_cli.cli.app import app
 from tformer_cli.kinds.lines.translate import translate_file
 
@@ -45,8 +45,23 @@ def test_two_processes_write_what_translate_writes(model, text, expected, tmp_pa
     assert done.stderr.startswith("computing on cpu in float32\n")
     assert "100 lines in " in done.stderr
     assert join_parts(output) == expected
+    check_times(done.stderr, output, 100)
     again = run(model, text, "-o", output, "--lines-per-shard", 30, "--quiet", "--workers", 1)
     assert (again.exit_code, again.stdout, again.stderr) == (0, f"{output}\n", "")
+
+
+def check_times(stderr, output, n_lines):
+    """The record says where the time of both processes went, and a table shows it."""
+    (job,) = record_of("info", output, "--format", "json")["jobs"]
+    assert (job["command"], job["state"], job["done"]) == ("translate-corpus", "finished", n_lines)
+    parts = {row["part"]: row["seconds"] for row in job["times"]}
+    assert {*parts} == {"opening", "reading", "waiting", "tokenizing", "search", "writing"}
+    # The model is opened before the job begins
+    of_workers = sum(parts.values()) - parts["opening"] - parts["reading"]
+    assert 0 < of_workers <= 2 * job["seconds"] + 0.1
+    table = stderr[stderr.index("Where the time went") :].splitlines()
+    assert table[1].split() == ["Part", "Time", "Share"]
+    assert ["opening", f"{parts['opening']:.1f}", "s"] in [row.split()[:3] for row in table]
 
 
 def test_parts_are_those_of_translate(model, text, expected, tmp_path):
@@ -136,7 +151,9 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
     assert b"ended (killed" in stderr
     assert join_parts(output) == (tmp_path / "expected.txt").read_bytes()
     manifest = json.loads((output / "manifest.json").read_text())
-    assert len(list(output.iterdir())) == len(manifest["shards"]) + 1
+    assert (
+        len(list(output.iterdir())) == len(manifest["shards"]) + 2
+    )  # the manifest and the record of the job
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

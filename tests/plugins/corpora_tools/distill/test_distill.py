@@ -70,10 +70,11 @@ def run(make):
 
 
 def hashes(directory):
+    """Hashes of all files but those that say which process worked, and how long."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name not in (".lock", "job.json")
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import TformerError
 from tformer_cli.plugins.corpora_tools.bulk.shards import MOST_ATTEMPTS, Event
-from tformer_cli.plugins.corpora_tools.bulk.translate_shard import check_answer
+from tformer_cli.plugins.corpora_tools.bulk.translate_shard import TIMES, check_answer
 from tformer_cli.runtime import n_processors
 from tformer_cli.wording import count_of
 
@@ -218,7 +218,8 @@ class _Processes:
         number = worker.number
         assert number is not None  # noqa: S101 - for mypy
         if "rows" in message:
-            return Event(kind="rows", worker=worker.name, number=number, rows=message["rows"])
+            rows, times = message["rows"], message.get(TIMES, {})
+            return Event(kind="rows", worker=worker.name, number=number, rows=rows, times=times)
         worker.number = None
         return Event(kind="done", worker=worker.name, number=number, answer=message["done"])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -147,6 +147,8 @@ class Event:
     """Number of the shard."""
     rows: int = 0
     """Rows of the shard that are translated."""
+    times: Mapping[str, float] = field(default_factory=dict)
+    """For "rows": seconds spent on the shard so far, by part of the work."""
     answer: dict[str, Any] | None = None
     """For "done": the result of `translate_shard`."""
     seconds: float = 0.0

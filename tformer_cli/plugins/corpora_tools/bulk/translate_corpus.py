@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
+from tformer_cli.artifacts.job_file import Job, record_job
 from tformer_cli.errors import TformerError
 from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.foreign.import_model import resolve_model
@@ -20,12 +21,14 @@ from tformer_cli.plugins.corpora_tools.bulk.line_files import unpack_source, unp
 from tformer_cli.plugins.corpora_tools.bulk.plan import CorpusPlan, check_sources, plan_corpus
 from tformer_cli.plugins.corpora_tools.bulk.processes import LocalProcesses
 from tformer_cli.plugins.corpora_tools.bulk.shards import LINE_KINDS, Shard, Task
-from tformer_cli.plugins.corpora_tools.bulk.translate_shard import check_answer, opening
+from tformer_cli.plugins.corpora_tools.bulk.translate_shard import TIMES, check_answer, opening
+from tformer_cli.runtime import Stopwatch
 from tformer_cli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tformer_cli.artifacts.job_file import Spent
     from tformer_cli.plugins.corpora_tools.bulk.plan import GivenCorpus
     from tformer_cli.plugins.corpora_tools.bulk.shards import BulkEngine, Event, Running
     from tformer_cli.search.constraints import Term
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 WITHOUT_EFFECT = frozenset(
     {"device", "precision", "threads", "batch_tokens", "tell", "before_torch"}
 )
-"""Options that leave the results as they are, or of which what they came to is recorded."""
+"""Options that leave the results as they are, or of which what they came to is record_job."""
 
 
 def origin_of(
@@ -79,7 +82,7 @@ def _hash_model(model: Path) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-SCHEMA = "tformer.corpus/1"
+SCHEMA, COMMAND = "tformer.corpus/1", "translate-corpus"
 
 
 @dataclass
@@ -98,6 +101,32 @@ class BulkState:
     """Start time of each worker, and the rows that it has translated in whole shards."""
     at_work: dict[str, int] = field(default_factory=dict)
     """Rows of the shard that each worker has begun."""
+
+    shard_times: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """Time that each worker has spent on the shard that it has begun, by part."""
+    free_since: dict[str, float] = field(default_factory=dict)
+    """Time at which each worker was ready, or has finished its last shard."""
+
+    def waiting(self, event: Event | None = None) -> float:
+        """Returns the time since a worker's shard before, or of all workers at the end."""
+        current = monotonic()
+        if event is None:
+            return sum(current - since for since in self.free_since.values())
+        if event.kind in ("lost", "given up"):
+            self.free_since.pop(event.worker, None)
+        if event.kind == "rows":
+            return 0.0
+        before = self.free_since.get(event.worker, current - event.seconds)
+        if event.kind in ("ready", "done"):
+            self.free_since[event.worker] = current
+        return current - before
+
+    def new_times(self, event: Event, times: Mapping[str, float]) -> dict[str, float]:
+        """Returns the time that a worker has spent on its shard since it was last heard of."""
+        before = self.shard_times.pop(event.worker, {})
+        if event.kind == "rows":
+            self.shard_times[event.worker] = times
+        return {part: seconds - before.get(part, 0.0) for part, seconds in times.items()}
 
     @property
     def rows(self) -> int:
@@ -127,6 +156,8 @@ class CorpusReport:
     """Where and how the model computes."""
     seconds: float = 0.0
     """Time of the translation."""
+    times: tuple[Spent, ...] = ()
+    """Where the time of all workers went, with that of earlier runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +186,8 @@ def translate_corpus(
     A directory that an earlier run has begun with the same model, sources and options is continued.
     """
     bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
-    with _prepare_run(model, corpus, output, bulk, options) as (running, plan, origin):
+    watch = Stopwatch()
+    with _prepare_run(model, corpus, output, bulk, options, watch) as (running, plan, origin):
         files = [shard.file for shard in plan.shards]
         with corpus_directory(output, _about(plan), origin, files) as directory:
             for name in directory.damaged:
@@ -163,16 +195,19 @@ def translate_corpus(
             began, n_before = monotonic(), _totals(directory)["lines"]
             if n_before:
                 tell(f"{output}: {n_before:,} of {plan.rows:,} lines done; resuming after them")
-            _run(running, plan, corpus, directory, bulk, tell)
-            directory.finish([_entry(shard, plan) for shard in plan.shards])
-            for number in range(len(plan.sources)):
-                unpacked_path(output, number).unlink(missing_ok=True)
+            job = Job(output, COMMAND, "lines", total=plan.rows, begun_at=n_before)
+            with record_job(job):
+                _run(running, plan, corpus, directory, bulk, tell, job, watch)
+                directory.finish([_entry(shard, plan) for shard in plan.shards])
+                for number in range(len(plan.sources)):
+                    unpacked_path(output, number).unlink(missing_ok=True)
             return CorpusReport(
                 plan=plan,
                 counts=_totals(directory),
                 begun=n_before,
                 facts=running.facts,
                 seconds=monotonic() - began,
+                times=job.list_times(),
             )
 
 
@@ -187,7 +222,7 @@ def preview_corpus(
 
     For arguments and errors see `translate_corpus`.
     """
-    with _prepare_run(model, corpus, output, bulk or BulkOptions(), options) as (
+    with _prepare_run(model, corpus, output, bulk or BulkOptions(), options, Stopwatch()) as (
         running,
         plan,
         origin,
@@ -204,6 +239,7 @@ def _prepare_run(
     output: Path,
     bulk: BulkOptions,
     options: TranslatorOptions,
+    watch: Stopwatch,
 ) -> Iterator[tuple[Running, CorpusPlan, dict[str, str]]]:
     """Opens the model in a worker, and divides the sources."""
     tell = options.get("tell") or (lambda _: None)
@@ -215,7 +251,9 @@ def _prepare_run(
         by = "" if facts["engine"] == "tformer" else f" by {facts['engine']}"
         for note in [*facts["notes"], f"computing on {facts['place']} in {facts['precision']}{by}"]:
             tell(note)
+        watch.lap("opening")
         plan = plan_corpus(corpus, bulk.scanned)
+        watch.lap("reading")
         yield running, plan, origin_of(path, corpus, plan, bulk.glossary, options, running.facts)
 
 
@@ -233,6 +271,8 @@ def _run(
     directory: CorpusDirectory,
     bulk: BulkOptions,
     tell: Callable[[str], None],
+    job: Job,
+    watch: Stopwatch,
 ) -> None:
     """Has the shards translated that are not done."""
     progress = bulk.progress or (lambda _: None)
@@ -240,12 +280,18 @@ def _run(
     progress(state)
     given_up: list[str] = []
     tasks = list(_tasks(plan, corpus, directory))
+    watch.lap("reading")
+    job.add(watch.seconds)
+    job.report(state.rows, "translating")
     # An error in the loop must stop the workers, too
     with closing(running.run(tasks)) as events:  # type: ignore[type-var]
         for event in events:
             _follow(event, state, plan)
+            waited, times = state.waiting(event), event.times
             if event.answer is not None:
                 check_answer(event.answer)
+                times = event.answer.pop(TIMES, {})
+                job.add({"waiting": max(0.0, waited - sum(times.values()))})
                 _check_shared(directory.path / plan.shards[event.number].file, event)
                 directory.add(event.number, event.answer)  # type: ignore[arg-type]
             elif event.kind == "lost":
@@ -253,7 +299,10 @@ def _run(
                 tell(f"worker {event.worker}: ended ({event.reason}); {file} is begun again")
             elif event.kind == "given up":
                 given_up.append(f"{plan.shards[event.number].file} ({event.reason})")
+            job.add(state.new_times(event, times))
+            job.report(state.rows)
             progress(state)
+    job.add({"waiting": state.waiting()})
     if given_up:
         raise TformerError(
             f"{directory.path}: every worker that began {', '.join(given_up)} has died; all other "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -17,19 +18,29 @@ from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.corpora_tools.bulk.line_files import header_of, read_rows, write_row
 from tformer_cli.plugins.corpora_tools.bulk.shards import LINE_KINDS, Task
-from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
+from tformer_cli.runtime import (
+    Stopwatch,
+    is_out_of_memory,
+    keep_freed_pages,
+    prepare_cpu,
+    set_threads,
+)
 from tformer_cli.search.constraints import LineConstraints, Term
 from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tformer_cli.artifacts.corpus_directory import ShardFacts
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.translator import Translation
 
+TIMES = "times"
+"""Key of an answer: seconds by part of the work. They are no facts about the shard."""
+Advance = Callable[[dict[str, Any]], None]
+"""Receives the rows translated of a shard, and the time spent on it."""
 _one_at_a_time = threading.Lock()
 """A cluster's worker may have several threads; engines have buffers of their own."""
 
@@ -75,12 +86,12 @@ def _count_gpus(place: str) -> int:
 
 
 def translate_shard(
-    opening: str, task: dict[str, Any], advance: Callable[[int], None] | None = None
+    opening: str, task: dict[str, Any], advance: Advance | None = None
 ) -> dict[str, Any]:
     """Translates a shard into its file, which is there whole or not at all."""
     try:
         with _one_at_a_time:
-            return {**_translate(opening, Task.from_json(task), advance or (lambda _: None))}
+            return _translate(opening, Task.from_json(task), advance or (lambda _: None))
     except Exception as error:  # noqa: BLE001 - whatever it is, the asking process says it
         return _failure(error)
 
@@ -129,9 +140,9 @@ def _open_translator(opening: str) -> tuple[Opened, list[str]]:
 class _Buffers:
     """Translates the rows of a shard, some at a time, and counts them."""
 
-    def __init__(self, translator: Translator, advance: Callable[[int], None]) -> None:
+    def __init__(self, translator: Translator, advance: Advance, watch: Stopwatch) -> None:
         self._translator, self._advance = translator, advance
-        self.counts = ResultCounts()
+        self.counts, self.watch = ResultCounts(), watch
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[LineConstraints] | None = None
@@ -140,14 +151,15 @@ class _Buffers:
         translations = self._translator.translate(texts, first, demands)
         for translation in translations:
             self.counts.add(translation)
-        self._advance(self.counts.lines)
+        self._advance({"rows": self.counts.lines, TIMES: self.watch.seconds})
         return translations
 
 
-def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> ShardFacts:
+def _translate(opening: str, task: Task, advance: Advance) -> dict[str, Any]:
     opened, _ = _open_translator(opening)
     terms = [Term(*term) for term in json.loads(opening)["glossary"]]
-    buffers, read = _Buffers(opened.translator.with_glossary(terms), advance), LineCounts()
+    watch, read = Stopwatch(), LineCounts()
+    buffers = _Buffers(opened.translator.with_glossary(terms).timed_by(watch), advance, watch)
     directory, name = Path(task.directory), task.source.name
     if not directory.is_dir():
         raise ArtifactError(
@@ -171,7 +183,9 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
     totals = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
     counts = {**totals, "not_utf8": read.not_utf8}
-    return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
+    watch.lap("writing")
+    facts: ShardFacts = {"sha256": sha256, "bytes": n_bytes, "counts": counts}
+    return {**facts, TIMES: watch.seconds}
 
 
 def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts) -> None:
@@ -189,6 +203,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
                 translations = list(islice(translated, len(row.lines[::2])))
                 line = without_surrogates(write_row(row, translations, kind, task.fields))
                 file.write(line.encode() + b"\n")
+            buffers.watch.lap("writing")
             first += len(buffer)
 
 
@@ -207,5 +222,6 @@ def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
         translations = [None if hypothesis is None else hypothesis.text for hypothesis in best]
         scores = [None if hypothesis is None else hypothesis.score for hypothesis in best]
         translated.append(tables.with_translations(table, translations, scores, task.fields))
+        buffers.watch.lap("writing")
         first += len(texts)
     tables.write_tables(path, translated, task.source)

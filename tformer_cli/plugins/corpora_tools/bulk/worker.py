@@ -43,7 +43,7 @@ def main() -> None:
     answer({"ready": ready})
     while True:
         task = requests.get()["task"]
-        answer({"done": translate_shard(opening, task, lambda rows: answer({"rows": rows}))})
+        answer({"done": translate_shard(opening, task, answer)})
 
 
 def _listen(requests: SimpleQueue[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.cli.commands.train import RECIPE, naming_recipe
 from tformer_cli.cli.commands.train_options import RecipeOptions, ask_before_removing
 from tformer_cli.cli.format_choice import text_or_json
+from tformer_cli.cli.jobs import show_times
 from tformer_cli.cli.options import (
     DeviceOption,
     QuietOption,
@@ -23,6 +24,7 @@ from tformer_cli.cli.streams import note, stdout_console, write_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tformer_cli.artifacts.job_file import Spent
     from tformer_cli.kinds.kind import Progress
     from tformer_cli.plugins.corpora_tools.distill.report import DistillationReport
     from tformer_cli.plugins.corpora_tools.distill.stages import Stage, State
@@ -112,6 +114,9 @@ class TerminalDisplay:
     def lines(self, what: str, total: int | None) -> "Iterator[Callable[[int], None]]":
         with line_progress(total, what, quiet=self._quiet) as progress:
             yield progress.update
+
+    def times(self, spent: "Sequence[Spent]") -> None:
+        show_times(spent, quiet=self._quiet)
 
     @contextmanager
     def training(

@@ -12,6 +12,7 @@ from tformer_cli.cli.commands.translate import (
     EnsembleOptions,
     parse_shard,
 )
+from tformer_cli.cli.jobs import show_times
 from tformer_cli.cli.options import (
     REQUIRED,
     ModelArgument,
@@ -282,6 +283,7 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
     note(
         f"{result}, {rate:,.1f} lines/s; {count_of(len(report.plan.shards), 'shard')}", quiet=quiet
     )
+    show_times(report.times, quiet=quiet)
     warn_of_bytes(LineCounts(not_utf8=counts["not_utf8"]))
     warn_of_results(
         ResultCounts(

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.job_file import JOB, Job, record_job
 from tformer_cli.artifacts.model_directory import store_decoding
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.errors import TformerError
@@ -14,6 +15,7 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.plugins.corpora_tools.distill.recording import RecordingDisplay
 from tformer_cli.plugins.corpora_tools.distill.report import (
     DistillationReport,
     check_test_sets,
@@ -25,6 +27,7 @@ from tformer_cli.plugins.corpora_tools.distill.setup import (
     INT8,
     PLACES,
     PLAIN,
+    REPORT,
     STUDENT,
     Setup,
     check,
@@ -45,6 +48,7 @@ from tformer_cli.plugins.corpora_tools.distill.translations import (
 )
 from tformer_cli.plugins.corpora_tools.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
+from tformer_cli.runtime import Stopwatch
 from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.trainer.distillation import DistillationConfig
@@ -228,13 +232,40 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
             _clear(directory)
         manifest = Manifest.read(directory)
         manifest.write()
+        job = Job(directory, "distill", "stages", total=len(stages))
+        display = RecordingDisplay(setup.display, job, setup.watch)
+        setup = replace(setup, display=display)
         if not setup.config.shortlist and "shortlist" in manifest.stages:
             del manifest.stages["shortlist"]  # else the student would translate with it
             (directory / STUDENT / SHORTLIST).unlink(missing_ok=True)
             manifest.write()
-        for stage in stages:
-            manifest.bring_up_to_date(stage, setup.display.stage)
+        with record_job(job):
+            for number, stage in enumerate(stages_of(setup)):
+                job.report(number, stage.name)
+                manifest.bring_up_to_date(
+                    replace(stage, run=partial(_run_stage, setup.watch, stage)), display.stage
+                )
+                setup.watch.lap("checking")
+                display.record()
+            job.report(len(stages))
+        display.times(job.list_times())
         return read_report(directory)
+
+
+def _run_stage(watch: Stopwatch, stage: Stage) -> None:
+    watch.lap("checking")
+    stage.run()
+    watch.lap(_PARTS.get(stage.name, "writing"))
+
+
+# What most of a stage's time goes into; translation counts its own parts.
+_PARTS = {
+    "select": "selecting",
+    **dict.fromkeys((STUDENT, PLAIN), "training"),
+    "shortlist": "aligning",
+    INT8: "converting",
+    REPORT: "measuring",
+}
 
 
 def has_distillation(directory: Path) -> bool:
@@ -248,6 +279,7 @@ def _clear(directory: Path) -> None:
     try:
         for name in PLACES:
             remove_tree(directory / name)
+        (directory / JOB).unlink(missing_ok=True)
         (directory / MANIFEST).unlink()
     except OSError as error:
         raise not_writable(directory, error) from None

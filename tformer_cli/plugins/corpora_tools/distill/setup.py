@@ -18,6 +18,7 @@ from tformer_cli.artifacts.config_file import (
     check_task,
     read_config,
 )
+from tformer_cli.artifacts.job_file import Spent
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.regular_file import hash_file
@@ -25,7 +26,7 @@ from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.plugins.corpora_tools.distill.stages import MANIFEST, Stage, State
 from tformer_cli.recipe import Recipe
-from tformer_cli.runtime import require_fast
+from tformer_cli.runtime import Stopwatch, require_fast
 from tformer_cli.search.keywords import TranslatorOptions
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_file, format_of
@@ -58,6 +59,9 @@ class Display(Protocol):
         del recipe
         yield (), None
 
+    def times(self, spent: Sequence[Spent]) -> None:
+        """Receives where the time went, at the end."""
+
 
 class Silent(Display):
     """Shows nothing."""
@@ -80,6 +84,8 @@ class Setup:
     display: Display = field(default_factory=Silent)
     before_torch: Callable[[], None] | None = None
     """Called before torch computes; a function of a module, for other processes call it, too."""
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    """Where the time of the current stage goes."""
 
     @property
     def config(self) -> DistillationConfig:

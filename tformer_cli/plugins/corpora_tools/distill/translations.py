@@ -140,6 +140,7 @@ def _translate(setup: Setup, text: Text) -> None:
     options["beam_size"], options["n_best"] = setup.config.teacher_beam_size, text.n_best
     options["tell"] = setup.display.say
     opened = open_model(models[0], **options)
+    setup.watch.lap("opening")
     # once more through the text, for a bar of hours of work
     total = sum(1 for _ in text.lines())
     counts = ResultCounts()
@@ -149,7 +150,7 @@ def _translate(setup: Setup, text: Text) -> None:
     ):
         n_before = file.done
         buffers = translated_text(
-            opened.translator,
+            opened.translator.timed_by(setup.watch),
             # what an earlier run has translated is not translated again
             islice(text.lines(), n_before, None),
             counts=counts,
@@ -160,6 +161,7 @@ def _translate(setup: Setup, text: Text) -> None:
         for lines in buffers:
             file.stream.writelines(f"{without_surrogates(line)}\n".encode() for line in lines)
             file.mark(n_before + counts.lines)
+            setup.watch.lap("writing")
             progress(file.done)
     if counts.split:
         setup.display.say(

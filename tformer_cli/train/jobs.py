@@ -1,0 +1,108 @@
+"""Jobs of a directory: one that keeps a record, a training run, or runs of several seeds.
+
+Everything is read from files, while others write them; nothing is changed.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.artifacts.job_file import JobRecord, Spent, State, read_job
+from tformer_cli.errors import TformerError
+from tformer_cli.files.atomic import LOCK, is_held
+from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.recipe import RECIPE, load_recipe
+from tformer_cli.show.curves import METRICS_FILE, RunMetrics, read_run
+
+TRAIN = "train"
+
+
+def find_jobs(directory: Path) -> dict[str, JobRecord]:
+    """Finds the jobs of a directory by their paths in it; its own has the name "".
+
+    Raises an ArtifactError if a record is damaged.
+    """
+    jobs = {}
+    if (own := read_job(directory)) is not None:
+        jobs[""] = own
+        # A distillation trains in a directory of its own
+        if own.doing and (run := _read_run(directory / own.doing.partition(":")[0])) is not None:
+            jobs[own.doing] = run
+    elif (run := _read_run(directory)) is not None:
+        jobs[""] = run
+    elif directory.is_dir():
+        folders = sorted(directory.glob("seed-*"), key=lambda path: (len(path.name), path.name))
+        runs = {folder.name: _read_run(folder) for folder in folders}
+        jobs = {name: run for name, run in runs.items() if run is not None}
+    return jobs
+
+
+def _read_run(run: Path) -> JobRecord | None:
+    """Describes a training by the files of its run directory; None: it is no run directory."""
+    holder, is_running = _json(run / LOCK), is_held(run)
+    if not (run / RECIPE).is_file() and not (holder and is_running):
+        return None
+    # A run that prepares its data has no recipe yet
+    recipe = load_recipe(str(run / RECIPE)) if (run / RECIPE).is_file() else None
+    checkpoint = _last_checkpoint(run)
+    metrics = read_run(run) if (run / METRICS_FILE).is_file() else None
+    last = metrics.reports[-1] if metrics is not None and metrics.reports else {}
+    times = () if metrics is None else _times(metrics, last)
+    step, seconds = int(last.get("step", 0)), sum(row.seconds for row in times)
+    if metrics is not None and metrics.validations:  # there may be no report yet
+        step = max(step, int(metrics.validations[-1]["step"]))
+    share = float(last.get("share_done") or 0.0)
+    reason = str(checkpoint.get("reason", ""))
+    state: State = "running" if is_running else "finished" if reason else "interrupted"
+    if state == "finished":  # the last report may be of some steps before
+        step, seconds = int(checkpoint["step"]), max(seconds, float(checkpoint["seconds"]))
+    changed = max(
+        file.stat().st_mtime for file in (run / LOCK, run / METRICS_FILE) if file.exists()
+    )
+    process = holder.get("process")
+    return JobRecord(
+        command=TRAIN,
+        state=state,
+        reason=reason,
+        process=process if isinstance(process, int) else None,
+        host=str(holder.get("host", "")),
+        begun=str(holder.get("since", "")),
+        updated=datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
+        seconds=seconds,
+        doing="" if state != "running" else "training" if step else "preparing",
+        unit="steps",
+        done=step,
+        total=(recipe.training.max_steps or None) if recipe is not None else None,
+        per_second=step / seconds if seconds else None,
+        seconds_left=seconds * (1.0 - share) / share if share else None,
+        times=times,
+    )
+
+
+def _times(metrics: RunMetrics, last: Mapping[str, float]) -> tuple[Spent, ...]:
+    step, seconds = last.get("step", 0.0), last.get("seconds", 0.0)
+    validations = [*metrics.validations, *metrics.averages]
+    # A step is validated after its report, whose time includes the validations before
+    before = sum(entry["seconds"] for entry in validations if entry["step"] < step)
+    return (
+        Spent(part="training", seconds=max(0.0, seconds - before)),
+        Spent(part="validating", seconds=sum(entry["seconds"] for entry in validations)),
+    )
+
+
+def _last_checkpoint(run: Path) -> dict[str, Any]:
+    for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
+        if state := _json(folder / "state.json"):
+            return state
+    return {}
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Reads an object; empty if there is none, or it is just being written."""
+    with suppress(OSError, ValueError, RecursionError, TformerError):
+        value = json.loads(read_regular(file, MIB))
+        return value if isinstance(value, dict) else {}
+    return {}
