@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
-from math import exp, log
+from math import exp, log, log1p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tformer_cli.text.tokenizer import TokenizerSide
 
 FARTHEST = 8.0
-LEAST_PROBABILITY = 1e-9
 DECIMALS = 4
 
 
@@ -59,8 +58,9 @@ class Part:
 def token_uncertainty(part: Part) -> float:
     total = 0.0
     for step in part.steps:
-        p = min(max(exp(step), LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
-        total -= p * log(p) + (1 - p) * log(1 - p)
+        p = exp(step)
+        if 0.0 < p < 1.0:  # else its entropy is 0
+            total -= p * step + (1.0 - p) * log1p(-p)
     return total / len(part.steps)
 
 
