@@ -171,7 +171,6 @@ class LoadedModel(InspectedModel):
         doubter = self._doubter_of()
         if different := doubter.difference(opened, translator):
             log_note(different, "warning")
-        translator = translator.listening(doubter.heads)
         return self._compute(
             lambda texts, first: doubter.add_doubts(translator.translate(texts, first)),
             given_lines(lines),
