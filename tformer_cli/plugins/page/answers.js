@@ -95,6 +95,12 @@ function read({ model, config }, text, ids, names, off, places) {
   return { ...record, ...rowsAt(model, source, places) };
 }
 
+/** The map (Q, K) of a head. */
+export function mapOf(page, { maps }, id) {
+  const [kind, layer, head] = id.split("."), map = maps[kind][Number(layer)], size = map.length / page.layout[kind][Number(layer)];
+  return map.subarray(Number(head) * size, (Number(head) + 1) * size);
+}
+
 /** Logits of an encoder at places, or of the whole text, and the best of each row. */
 export function rowsAt(model, source, places) {
   const outputs = places?.length === 0 ? new Float32Array(0) : places ? model.outputs(source, places) : model.outputs(source), nRows = places?.length ?? 1, width = outputs.length / nRows;

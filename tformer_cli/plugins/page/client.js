@@ -4,9 +4,10 @@ import { readTensors } from "./engine/weights.js";
 import { Model } from "./engine/model.js";
 import { readTokenizer } from "./engine/tokenizer.js";
 import { makeSpeller } from "./alignment.js";
-import { answer, BOS, EOS, softmax } from "./answers.js";
-import { EVENTS, mapOf } from "./events.js";
+import { answer, BOS, EOS, mapOf, softmax } from "./answers.js";
+import { EVENTS } from "./events.js";
 import { byId, unpacked } from "./parts.js";
+import { pause } from "./pause.js";
 
 export const OFFERS = [];
 const N_KEPT = 4, opening = open(), kept = new Map(); // answers to the latest requests, by the request
@@ -36,11 +37,11 @@ async function open() {
 export async function ask(path, body, { signal, onEvent }) {
   const start = performance.now(), page = await opening, want = body.want ?? [], off = body.heads_off ?? [];
   await pause(0, signal); // an aborted request computes nothing
-  const { event, record } = answerOnce(page, { ...body, want: undefined });
+  const { event, record } = answerOnce(page, { ...body, want: undefined, head: undefined, token: undefined });
   onEvent({ model: page.name, ...event });
   for (const [name, read] of Object.entries(EVENTS)) {
     if (!want.includes(name)) continue;
-    const more = await read(page, record, off, () => pause(0, signal));
+    const more = await read(page, record, off, { head: body.head, token: body.token, breathe: () => pause(0, signal) });
     if (more) onEvent({ event: name, ...more });
     await pause(0, signal);
   }
@@ -80,19 +81,6 @@ export async function answerOf(path, _body, _signal) {
   throw new Error(`${path}: this page computes no decisions`);
 }
 
-/** Waits; an aborted wait throws. */
-export function pause(milliseconds, signal) {
-  return new Promise((done, fail) => {
-    const timer = setTimeout(done, milliseconds);
-    const abort = () => {
-      clearTimeout(timer);
-      fail(signal.reason);
-    };
-    if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort);
-  });
-}
-
 /** The answer to a request: more events for the same one compute nothing again. */
 function answerOnce(page, body) {
   if (!VISIBLE.test(body.text ?? "")) throw new Error("text: is missing, or is blank; give a sentence");
@@ -122,9 +110,9 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
 }
 
 /** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
-async function run({ want = [], ...request }) {
+async function run({ want = [], head, token, ...request }) {
   const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
-  await ask("", { ...body, want }, { onEvent: event => events.push(event) });
+  await ask("", { ...body, want, head, token }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {
     const map = mapOf(page, record, id), nKeys = id.startsWith("dec") ? record.ids.length - 1 : record.source.n;
     return { id, weights: Array.from({ length: map.length / nKeys }, (_, n) => [...map.subarray(n * nKeys, (n + 1) * nKeys)]) };
