@@ -17,9 +17,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspect.doubt import (
     SIGNALS,
     Doubter,
-    Masses,
     Part,
-    Usual,
     parts_of,
     probabilities,
     signals_of,
@@ -31,64 +29,46 @@ from tformer_cli.search.translator import Doubt
 
 def part(**changes):
     fields = {
-        "steps": np.log([0.5, 0.25, 0.5]),
-        "attention": np.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [1.0, 0.0, 0.0]]),
+        "steps": (log(0.5), log(0.25), log(0.5)),
         "source_ids": (5, 6), "target_ids": (7, 8),
         "source_words": ("Ada", "slept."), "target_words": ("Ada", "dort", "3"),
     }  # fmt: skip
     return Part(**{**fields, **changes})
 
 
-def signals(given_part, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
-    values = signals_of(given_part, Usual(log_ratio, Masses(masses, lengths), seen))
+def signals(given_part, log_ratio=0.0):
+    values = signals_of(given_part, log_ratio)
     return dict(zip([signal.name for signal in SIGNALS], values, strict=True))
 
 
 def test_signals_are_those_of_the_formulas():
-    values = signals(part(), seen={"slept"}, log_ratio=log(2))
+    values = signals(part(), log_ratio=log(2))
     assert values["probability"] == pytest.approx(log(0.5 * 0.25 * 0.5) / 3)
-    assert values["lowest"] == pytest.approx(log(0.25))
-    assert values["spread"] == pytest.approx(log(2) * 2**0.5 / 3)
-    # Masses 0.8, 0.1, 0.1: half of |0.8 - 1/3| + 2 · |0.1 - 1/3|
-    assert values["wass-to-unif"] == pytest.approx(7 / 15)
-    assert values["ignored"] == 0
-    entropies = [-sum(p * log(p) for p in row if p) for row in part().attention.tolist()]
-    assert values["entropy"] == pytest.approx(np.mean(entropies))
+    # Entropies of fair and of 1:3 coins
+    entropies = [entropy([p, 1 - p]) for p in (0.5, 0.25, 0.5)]
+    assert values["uncertainty"] == pytest.approx(np.mean(entropies))
+    assert values["tokens"] == pytest.approx(log(3))
     assert values["length"] == pytest.approx(log(2))
-    assert values["unseen"] == 0.5
     assert values["pieces"] == 0
+    assert values["names"] == 0
     assert values["copied"] == 0.5
     assert values["repeated"] == 0
-    looped = part(target_ids=(1, 2, 3, 4, 9, 1, 2, 3, 4, 1, 2, 3, 4))
-    assert signals(looped)["repeated"] == 2
-    assert signals(part(attention=np.array([[0.95, 0.05, 0.0]] * 3)))["ignored"] == 0.5
+    assert values["word-length"] == pytest.approx(8 / 3)
+    # A token that is certain has no uncertainty, and costs no infinity
+    assert signals(part(steps=(0.0, 0.0, 0.0)))["uncertainty"] == pytest.approx(0, abs=1e-7)
+    words = ("Ada", "and", "Bo", "met", "Ada", "Ada")
+    values = signals(part(source_words=words, target_words=words, source_ids=(1,) * 12))
+    assert values["names"] == pytest.approx(3 / 6)
+    assert values["repeated"] == pytest.approx(2 / 6)
+    assert values["copied"] == 1
+    assert values["pieces"] == pytest.approx(log(2))
+    empty = signals(part(target_words=(), target_ids=(), steps=(-1.0,)))
+    assert (empty["copied"], empty["repeated"], empty["word-length"]) == (0, 0, 0)
+    assert empty["length"] == pytest.approx(log(3))
 
 
-def transport_cost(first, other):
-    """W₁ of two distributions on the line: carries what is too much from place to place."""
-    size, carried, cost = max(len(first), len(other)), 0.0, 0.0
-    for place in range(size):
-        carried += first[place] if place < len(first) else 0.0
-        carried -= other[place] if place < len(other) else 0.0
-        cost += abs(carried)
-    return cost  # fmt: skip
-
-
-def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
-    random = np.random.default_rng(1)
-    masses = [random.dirichlet(np.ones(size)) for size in (3, 5, 7, 4, 9, 6, 3, 8)]
-    lengths = [10, 10, 11, 10, 10, 9, 10, 30]
-    for size in (2, 5, 12):
-        own = random.dirichlet(np.ones(size))
-        distances = [transport_cost(own, mass) for mass in masses[:-1]]  # the last is too long
-        nearest = np.mean(sorted(distances)[:4]) / size
-        assert Masses(masses, lengths).distance(own, 10) == pytest.approx(nearest)
-    # Nothing is as long as 50: the four nearest in length are compared
-    near = [7, 2, 0, 1, 3, 4, 6]
-    furthest = [transport_cost(own, masses[number]) for number in near]
-    assert Masses(masses, lengths).distance(own, 50) == pytest.approx(
-        np.mean(sorted(furthest)[:4]) / size
-    )
+def entropy(shares):
+    return -sum(share * log(share) for share in shares)
 
 
 def test_probabilities_are_the_formula_and_odd_signals_are_cut(calibrated):
@@ -98,6 +78,8 @@ def test_probabilities_are_the_formula_and_odd_signals_are_cut(calibrated):
     z = np.array([8.0, *[2.0] * (len(SIGNALS) - 1)])
     half = len(SIGNALS)
     odds = stored.weights[:half] @ z + stored.weights[half:] @ z**2 + stored.intercept
+    squares = [weight != 0 for weight in stored.weights[half:]]
+    assert squares == [signal.has_square for signal in SIGNALS]
     assert probabilities(stored, [row]) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
@@ -128,7 +110,7 @@ def calibrate(path, texts, *options):
 def test_a_report_has_every_kind_and_every_number(calibrated):
     path, report = calibrated
     kinds = [kind["kind"] for kind in report["kinds"]]
-    assert kinds == ["chrF", *BROKEN_SOURCES, *BROKEN_TARGETS]
+    assert kinds == ["chrF", "lower half", *BROKEN_SOURCES, *BROKEN_TARGETS]
     assert (report["lines"], report["wrong"], report["kinds"][0]["auroc"]) == (64, 0, None)
     assert all(0 <= kind["auroc"] <= 1 for kind in report["kinds"][1:])
     assert report["signals"].keys() == {signal.name for signal in SIGNALS}
@@ -168,7 +150,7 @@ def test_doubt_changes_no_translation(calibrated, zoo):
         [json.loads(line) for line in done.stdout.splitlines()]
         for done in (
             run("translate", path, "--format", "jsonl", "--flags", "-q", *more, stdin=lines)
-            for more in ([], ["--doubt"])
+            for more in (["--no-doubt"], ["--doubt"])
         )
     )
     for translation, other in zip(plain, doubted, strict=True):
@@ -188,11 +170,43 @@ def test_doubt_changes_no_translation(calibrated, zoo):
     assert [float(column[4]) for column in columns] == expected
 
 
+def test_jsonl_of_a_calibrated_model_has_doubt_without_words(calibrated, zoo, tmp_path):
+    path, _ = calibrated
+    line = ["translate", path, "A dog.", "--format", "jsonl"]
+    asked = json.loads(run(*line, "--doubt", "-q").stdout)
+    assert asked.pop("word_probabilities")
+    done = run(*line)
+    assert json.loads(done.stdout) == asked
+    assert "doubt" not in done.stderr
+    # Other formats stay, and so does what has no calibration
+    others = (["--format", "text"], ["--format", "tsv"], ["--format", "moses"], ["--protect"],
+              ["--sampling"], ["--ensemble", path], ["--no-doubt"])  # fmt: skip
+    for more in others:
+        words = [word for word in line if more[0] != "--format" or word not in line[3:]]
+        done = run(*words, *more, "-q")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert "doubt" not in done.stdout
+    tsv = run(*line[:3], "--format", "tsv", "-q").stdout
+    assert len(tsv.split("\t")) == 4
+    # A field of the user is kept aside, as are all whose names are ours
+    record = json.dumps({"source": "A dog.", "doubt": "mine"})
+    done = run("translate", path, "--input-format", "jsonl", *line[3:], "-q", stdin=record + "\n")
+    both = json.loads(done.stdout)
+    assert (both["doubt"], both["input_fields"]) == (asked["doubt"], {"doubt": "mine"})
+    shutil.copytree(path, tmp_path / "m")
+    file = tmp_path / "m" / "doubt.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "step": 7}))
+    line[1] = tmp_path / "m"
+    done = run(*line)
+    assert (done.exit_code, "doubt" in done.stdout) == (0, False)
+    assert f"without doubt: {tmp_path / 'm'}: was calibrated at step 7" in done.stderr
+
+
 def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
     path, _ = calibrated
     opened = open_model(path, device="cpu", split_sentences="rule")
     doubter = Doubter(opened.directory)
-    translator = opened.translator.listening(doubter.heads)
+    translator = opened.translator
     (line,) = translator.translate([ENGLISH[-1]])
     assert line.n_parts == 2
     alone = doubter.add_doubts(translator.translate(list(line.parts)))
@@ -222,7 +236,8 @@ def test_words_have_the_product_of_their_tokens(calibrated):
         ({"signals": ["a"] * len(SIGNALS)}, "was calibrated with other signals; run `tformer cal"),
         ({"means": [0.0]}, "do not belong together; remove it, and run `tformer calibrate` again"),
         ({"deviations": [0.0] * len(SIGNALS)}, "numbers that cannot be; remove it"),
-        ({"heads": "all"}, "doubt.json: heads: must be"),
+        ({"signals": "all"}, "doubt.json: signals: must be"),
+        ({"schema": "tformer.doubt/1"}, "was written by an earlier version; run `tformer calibr"),
         ({"new": 1}, "doubt.json: new: unknown key"),
     ],
 )
@@ -235,15 +250,6 @@ def test_another_calibration_is_refused(calibrated, tmp_path, change, says):
     assert says in done.stderr
     # Without --doubt nobody asks for it
     assert run("translate", tmp_path / "m", "A dog.").exit_code == 0
-
-
-def test_other_heads_are_not_heard_at_the_same_time(calibrated, tmp_path):
-    shutil.copytree(calibrated[0], tmp_path / "m")
-    file = tmp_path / "m" / "doubt.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
-    words = ["translate", tmp_path / "m", "A dog.", "--format", "tsv", "--doubt"]
-    assert run(*words).exit_code == 0
-    assert "--doubt: was calibrated with other heads" in run(*words, "--alignments", "soft").stderr
 
 
 def test_what_changes_a_translation_afterwards_has_no_doubt(calibrated):
@@ -327,7 +333,7 @@ def test_a_document_is_listed_with_the_most_doubtful_segments_first(calibrated, 
     assert first["doubtful_words"] == [word for word, p in alone["word_probabilities"] if p < 0.2]
 
 
-def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(calibrated, tmp_path):
+def test_the_list_of_a_document_needs_stdout(calibrated, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(PAGE)
     words = ["translate", calibrated[0], "-i", page, "--doubt", "-q"]
@@ -342,16 +348,6 @@ def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(cali
         assert (done.exit_code, done.stdout) == (2, "")
         assert f"--doubt: stdout has the {what}; name a file for that with {option}" in done.stderr
         assert not (tmp_path / "out.html").exists()
-    shutil.copytree(calibrated[0], tmp_path / "m")
-    file = tmp_path / "m" / "doubt.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
-    done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
-    assert "--doubt: was calibrated with other heads than documents are aligned by" in done.stderr
-    assert not (tmp_path / "out.html").exists()
-    # Without markup within a text nothing is aligned
-    page.write_text("<p>A man sleeps.</p><h1>Two dogs</h1>")
-    done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
-    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 2), done.stderr
 
 
 def test_what_is_translated_in_pieces_has_the_doubt_of_the_worst():

@@ -131,7 +131,6 @@ class LoadedModel(InspectedModel):
         tell, different = self._options.get("tell"), doubter.difference(opened, translator)
         if tell is not None and different:
             tell(different)
-        translator = translator.listening(doubter.heads)
         return self._compute(
             lambda texts, first: doubter.add_doubts(translator.translate(texts, first)),
             given_lines(lines),

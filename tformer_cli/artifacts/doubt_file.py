@@ -15,7 +15,9 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.structure import StructureError, structure
 
-SCHEMA = "tformer.doubt/1"
+SCHEMA = "tformer.doubt/2"
+EARLIER = ("tformer.doubt/1",)
+"""Schemas of earlier versions, whose signals are computed no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,6 @@ class Calibration:
     schema: str
     step: int
     """Step of the model's training that it was fitted at."""
-    heads: tuple[tuple[int, int], ...]
-    """Layer and head of the cross-attention that was listened to."""
     signals: tuple[str, ...]
     means: tuple[float, ...]
     deviations: tuple[float, ...]
@@ -35,10 +35,6 @@ class Calibration:
     intercept: float
     log_ratio: float
     """Mean of log (target tokens / source tokens) of right translations."""
-    masses: tuple[tuple[float, ...], ...]
-    """Attention to each source token of some right translations, for Wass-to-Data."""
-    lengths: tuple[int, ...]
-    """Target tokens of these."""
     lines: int
     below: float
     """Lines whose sentence chrF was below this were wrong."""
@@ -62,13 +58,17 @@ def read_calibration(path: Path) -> Calibration | None:
     if not file.exists():
         return None
     values = read_json(path, file)
+    if values.get("schema") in EARLIER:
+        raise ArtifactError(
+            f"{file}: was written by an earlier version; run `tformer calibrate` again"
+        )
     try:
         doubt = structure(Calibration, values)
     except StructureError as error:
         raise _damage_error(file, str(error)) from None
     sizes = {len(array) for array in (doubt.signals, doubt.means, doubt.deviations)}
     is_whole = sizes == {len(doubt.weights) / 2}
-    if doubt.schema != SCHEMA or not is_whole or len(doubt.masses) != len(doubt.lengths):
+    if doubt.schema != SCHEMA or not is_whole:
         raise _damage_error(file, "its parts do not belong together")
     numbers = (*doubt.means, *doubt.deviations, *doubt.weights, doubt.intercept, doubt.log_ratio)
     # Division by 0 or infinity would give no probability, but no error either

@@ -71,8 +71,6 @@ class ModelAnswers:
     def _make_translator(self, is_needed: Callable[[str], bool]) -> Translator:
         """Returns the translator; its search captures attention for the lines that need it."""
         plain = self._opened.translator
-        if self._doubter is not None:  # then every line needs it
-            return plain.listening(self._doubter.heads)
         return plain if self.aligner is None else self.aligner.listening(plain, is_needed)
 
     @cached_property
@@ -86,12 +84,8 @@ class ModelAnswers:
         needed = {
             line for line, request in zip(lines, requests, strict=True) if request.needs_links
         }
-        # A document without markup needs no alignment, whatever its heads
-        if needed and self._doubter is not None and self.aligner is not None:
-            self._doubter.check_aligned(self.aligner.heads, "documents are aligned by")
-        listens = needed or self._doubter is not None
         translator = (
-            self._make_translator(needed.__contains__) if listens else self._opened.translator
+            self._make_translator(needed.__contains__) if needed else self._opened.translator
         )
         left = iter(requests)
         answers: list[Answer] = []

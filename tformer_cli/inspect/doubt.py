@@ -1,196 +1,131 @@
-"""Doubt: the probability that a translation is wrong, from signals that a search has anyway.
+"""Doubt: the probability that a translation is wrong, from what every search has anyway.
 
 `tformer calibrate` fits how the signals of `SIGNALS` become a probability, and stores that in the
-model directory. Nothing here needs torch: log-probabilities and attention come with hypotheses.
+model directory. They are functions of the log-probabilities of the chosen tokens and of the words
+on both sides, so that doubt costs a few microseconds a line, and needs no torch.
 
-Signals that need more searches or passes are not used: the source's share by ALTI+, the agreement
-of samples, dropout (Fomicheva et al. 2020) and the entropy of whole distributions of tokens, which
-the compiled search does not keep.
+Signals that were measured and add nothing to these, or too little for what they cost, are listed
+in tests/benchmarks/README.md: attention, the n-best list, entropies of whole distributions of
+tokens, and dropout (Fomicheva et al. 2020).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
-from math import log
+from math import exp, log, log1p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tformer_cli.artifacts.doubt_file import read_calibration
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.metrics.calibration import logistic
 from tformer_cli.search.translator import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from tformer_cli.artifacts.doubt_file import Calibration
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.inspect.alignment import Numbers
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.search.hypothesis import CrossHead
     from tformer_cli.search.translator import TranslatedText, Translation, Translator
     from tformer_cli.text.tokenizer import TokenizerSide
 
-IGNORED = 0.2
-"""Attention below which a source token counts as ignored (Berard et al. 2019)."""
-NEAREST, WINDOW = 4, 0.1
-"""Wass-to-Data averages the 4 nearest of the distributions whose translations have as many tokens,
-to 10 % (Guerreiro et al. 2023, section 4.2)."""
-GRAM = 4
-"""Tokens of a run that is counted, as by Raunak et al. 2021."""
 FARTHEST = 8.0
 DECIMALS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A sentence with its translation, as the search found it."""
 
-    steps: Numbers
+    steps: tuple[float, ...]
     """(T + 1) log p of each token and of the end of sentence."""
-    attention: Numbers
-    """(T + 1, S) the weights of the heads, the source's end of sentence among S."""
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
 
     @property
-    def mass(self) -> Numbers:
-        """(S) the share of all attention that each source token gets."""
-        total: Numbers = self.attention.sum(axis=0)
-        return total / max(float(total.sum()), 1e-12)
-
-    @property
     def log_ratio(self) -> float:
         return log((len(self.target_ids) + 1) / (len(self.source_ids) + 1))
 
 
-class Usual(NamedTuple):
-    """Properties of right translations of the model, and the words that it knows."""
-
-    log_ratio: float
-    masses: Masses
-    seen_words: AbstractSet[str] | None
-
-
-class Masses:
-    """Distributions of attention over the sources of right translations."""
-
-    def __init__(self, masses: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
-        self._lengths = np.array(lengths, np.float64)
-        self._width = max(map(len, masses), default=0)
-        self._sums = np.array([cumulate_mass(mass, self._width) for mass in masses])
-
-    def distance(self, mass: Numbers, length: int) -> float:
-        """Returns Wass-to-Data of a distribution and the number of its translation's tokens.
-
-        W₁ on the line has the closed form Σ_j |F(j) - G(j)|, sources padded with zeros to the same
-        length. Here it is divided by the length, so that long sentences are not far from all.
-        """
-        if not len(self._lengths):
-            return 0.0
-        gaps = np.abs(self._lengths - length)
-        # Where too few are as long the nearest in length: a rare length is no sign of an error
-        few = min(NEAREST, len(gaps))
-        limit = max(WINDOW * length, float(np.partition(gaps, few - 1)[few - 1]))
-        near = self._sums[gaps <= limit]
-        width = max(self._width, len(mass))
-        own = cumulate_mass(mass, width)
-        # Behind its end each of them is 1
-        distances = np.abs(near - own[: self._width]).sum(axis=1) + (1 - own[self._width :]).sum()
-        return float(np.partition(distances, few - 1)[:few].mean()) / len(mass)
+def token_uncertainty(part: Part) -> float:
+    total = 0.0
+    for step in part.steps:
+        p = exp(step)
+        if 0.0 < p < 1.0:  # else its entropy is 0
+            total -= p * step + (1.0 - p) * log1p(-p)
+    return total / len(part.steps)
 
 
-def cumulate_mass(mass: Sequence[float] | Numbers, width: int) -> Numbers:
-    """(width) the sums of a distribution up to each place."""
-    sums = np.ones(width)
-    sums[: len(mass)] = np.cumsum(mass)
-    return sums
+def pieces_per_word(part: Part) -> float:
+    return log(max(len(part.source_ids), 1) / max(len(part.source_words), 1))
 
 
-def wass_to_unif(part: Part, _: Usual) -> float:
-    mass = part.mass
-    # The cost of moving is 1 wherever to, so W₁ is the total variation distance
-    return float(np.abs(mass - 1 / len(mass)).sum()) / 2
+def name_share(part: Part) -> float:
+    words = part.source_words
+    return sum(word[0].isupper() for word in words[1:]) / max(len(words), 1)
 
 
-def wass_to_data(part: Part, usual: Usual) -> float:
-    return usual.masses.distance(part.mass, len(part.target_ids))
-
-
-def ignored_share(part: Part, _: Usual) -> float:
-    on_tokens = part.attention[:, : len(part.source_ids)].sum(axis=0)
-    return float((on_tokens < IGNORED).mean())
-
-
-def attention_entropy(part: Part, _: Usual) -> float:
-    rows = np.maximum(part.attention, 1e-12)
-    return float(-(rows * np.log(rows)).sum(axis=1).mean())
-
-
-def unseen(part: Part, usual: Usual) -> float:
-    if not usual.seen_words:  # of an import nobody knows
-        return 0.0
-    # Tables of languages come along, which only models that know their training's words need
-    from tformer_cli.text.languages import words_in
-
-    words = words_in(" ".join(part.source_words))
-    return sum(word.casefold() not in usual.seen_words for word in words) / max(len(words), 1)
-
-
-def excess_repeats(part: Part, _: Usual) -> float:
-    repeats, in_source = (
-        max(Counter(zip(*(ids[i:] for i in range(GRAM)), strict=False)).values(), default=0)
-        for ids in (part.target_ids, part.source_ids)
-    )
-    return float(max(repeats - max(in_source, 1), 0))
-
-
-def copied_share(part: Part, _: Usual) -> float:
+def copied_share(part: Part) -> float:
     # Numbers and marks stay the same in good translations, too
     words = [word for word in part.target_words if any(map(str.isalpha, word))]
     return sum(word in part.source_words for word in words) / max(len(words), 1)
+
+
+def repeated_share(part: Part) -> float:
+    words = part.target_words
+    return 1 - len(set(words)) / len(words) if words else 0.0
+
+
+def word_length(part: Part) -> float:
+    return sum(map(len, part.target_words)) / max(len(part.target_words), 1)
 
 
 class Signal(NamedTuple):
     """A signal of doubt."""
 
     name: str
-    of: Callable[[Part, Usual], float]
+    of: Callable[[Part, float], float]
+    """Computes it from a part and the mean log ratio of the lengths of right translations."""
     unit: str
     source: str
+    has_square: bool = False
+    """Whether much of it is as odd as little, so that its square is weighed, too."""
 
 
 SIGNALS = (
-    Signal("probability", lambda part, _: float(part.steps.mean()), "nats a token",
+    Signal("probability", lambda part, _: sum(part.steps) / len(part.steps), "nats a token",
            "Guerreiro et al. 2023 (Seq-Logprob)"),
-    Signal("lowest", lambda part, _: float(part.steps.min()), "nats", "Fomicheva et al. 2020"),
-    Signal("spread", lambda part, _: float(part.steps.std()), "nats",
-           "Fomicheva et al. 2020 (Sent-Std)"),
-    Signal("wass-to-unif", wass_to_unif, "0 to 1", "Guerreiro et al. 2023"),
-    Signal("wass-to-data", wass_to_data, "tokens a token", "Guerreiro et al. 2023"),
-    Signal("ignored", ignored_share, "share of source tokens", "Berard et al. 2019"),
-    Signal("entropy", attention_entropy, "nats a token", "Fomicheva et al. 2020 (Att-Ent)"),
-    Signal("length", lambda part, usual: abs(part.log_ratio - usual.log_ratio), "log ratio",
-           "Gale & Church 1993"),
-    Signal("unseen", unseen, "share of source words", "Koehn & Knowles 2017"),
-    Signal("pieces", lambda part, _: log(len(part.source_ids) / max(len(part.source_words), 1)),
-           "log tokens a word", "Koehn & Knowles 2017"),
-    Signal("repeated", excess_repeats, "runs of 4", "Raunak et al. 2021 (TNG)"),
-    Signal("copied", copied_share, "share of target words", "Ott et al. 2018"),
+    Signal("uncertainty", lambda part, _: token_uncertainty(part), "nats a token",
+           "Fomicheva et al. 2020 (Softmax-Ent), of the chosen token against all others"),
+    Signal("tokens", lambda part, _: log(len(part.steps)), "log tokens", "Specia et al. 2013"),
+    Signal("length", lambda part, ratio: abs(part.log_ratio - ratio), "log ratio",
+           "Gale & Church 1993", has_square=True),
+    Signal("pieces", lambda part, _: pieces_per_word(part), "log tokens a word",
+           "Koehn & Knowles 2017", has_square=True),
+    Signal("names", lambda part, _: name_share(part), "share of source words",
+           "Koehn & Knowles 2017"),
+    Signal("copied", lambda part, _: copied_share(part), "share of target words",
+           "Ott et al. 2018", has_square=True),
+    Signal("repeated", lambda part, _: repeated_share(part), "share of target words",
+           "Specia et al. 2013"),
+    Signal("word-length", lambda part, _: word_length(part), "characters", "Specia et al. 2013"),
 )  # fmt: skip
 """The signals; each reads one `Part`, and names its unit and its source."""
+IS_TERM = np.array([True] * len(SIGNALS) + [signal.has_square for signal in SIGNALS])
+"""(2 D) the signals and the squares that are weighed."""
 
 
-def signals_of(part: Part, usual: Usual) -> list[float]:
-    return [signal.of(part, usual) for signal in SIGNALS]
+def signals_of(part: Part, log_ratio: float) -> list[float]:
+    """Returns the D signals of a part, by the mean log ratio of right translations."""
+    return [signal.of(part, log_ratio) for signal in SIGNALS]
 
 
 def parts_of(
@@ -199,29 +134,28 @@ def parts_of(
     """Yields the parts of a translation; of a blank line none."""
     if not translation.n_parts:
         return
-    if len(hypothesis.attention) != translation.n_parts:
-        raise UsageError.of(
-            "{doubt}: needs attention, which several models lack; translate with one model"
+    ids = hypothesis.token_ids
+    spans = list(pairwise(accumulate(hypothesis.part_lengths, initial=0)))
+    sources: Sequence[str] = translation.parts
+    sizes: Sequence[int] = translation.source_part_lengths
+    if translation.n_parts == 1:
+        sources, sizes, texts = (
+            [translation.source],
+            [len(translation.source_ids)],
+            [hypothesis.text],
         )
-    texts = translation.parts or (translation.source,)
-    widths = [attention.weights.shape[1] for attention in hypothesis.attention]
-    # All parts end with the end of sentence, or none does
-    n_eos = (sum(widths) - len(translation.source_ids)) // len(widths)
-    reads = pairwise(accumulate((width - n_eos for width in widths), initial=0))
-    writes = pairwise(accumulate(hypothesis.part_lengths, initial=0))
-    spans = zip(texts, hypothesis.attention, reads, writes, strict=True)
-    steps = np.array(hypothesis.token_log_probabilities)
-    for number, (text, attention, (a, b), (c, d)) in enumerate(spans):
-        ids = hypothesis.token_ids[c:d]
-        spelled = b"".join(target.piece_bytes[token] for token in ids)
+    else:
+        texts = target.decode_batch([ids[start:end] for start, end in spans])
+    reads = pairwise(accumulate(sizes, initial=0))
+    rows = zip(sources, texts, reads, spans, strict=True)
+    for number, (source, text, (first, last), (start, end)) in enumerate(rows):
         yield Part(
             # Each part before has an end of sentence, too
-            steps=steps[c + number : d + number + 1],
-            attention=attention.weights.astype(np.float64),
-            source_ids=translation.source_ids[a:b],
-            target_ids=ids,
-            source_words=tuple(text.split()),
-            target_words=tuple(spelled.decode("utf-8", "replace").split()),
+            steps=hypothesis.token_log_probabilities[start + number : end + number + 1],
+            source_ids=translation.source_ids[first:last],
+            target_ids=ids[start:end],
+            source_words=tuple(source.split()),
+            target_words=tuple(text.split()),
         )
 
 
@@ -257,22 +191,8 @@ class Doubter:
     """Measures the doubt of translations by a calibrated model."""
 
     def __init__(self, directory: ModelDirectory) -> None:
-        from tformer_cli.artifacts.shortlist_file import load_seen_words
-
-        self._fitted = calibration = calibration_of(directory.path, directory.info.step)
+        self._fitted = calibration_of(directory.path, directory.info.step)
         self._target = directory.tokenizer.target
-        masses = Masses(calibration.masses, calibration.lengths)
-        self._usual = Usual(calibration.log_ratio, masses, load_seen_words(directory.path))
-        self.heads = calibration.heads
-
-    def check_aligned(self, heads: Sequence[CrossHead], who: str) -> None:
-        """Refuses a request for other heads: a search records only one choice."""
-        if tuple(heads) != self.heads:
-            raise UsageError.of(
-                "{doubt}: was calibrated with other heads than {}; run `tformer calibrate` "
-                "again, or omit {doubt}",
-                who,
-            )
 
     def difference(self, opened: Opened, translator: Translator) -> str:
         """Describes a search that differs from the calibration's, if that matters; else empty.
@@ -290,19 +210,19 @@ class Doubter:
             "not apply; run `tformer calibrate` with the same options"
         )
 
-    def add_doubts(self, translations: Sequence[Translation]) -> list[Translation]:
-        """Adds its doubt to each hypothesis and changes nothing else.
-
-        Their searches must have recorded `heads`.
-        """
+    def add_doubts(
+        self, translations: Sequence[Translation], *, has_words: bool = True
+    ) -> list[Translation]:
+        """Adds its doubt to each hypothesis, its words' with `has_words`; changes nothing else."""
         pairs = [(line, text) for line in translations for text in line.hypotheses]
         parts = [list(parts_of(text, line, self._target)) for line, text in pairs]
-        rows = [signals_of(part, self._usual) for line_parts in parts for part in line_parts]
+        ratio = self._fitted.log_ratio
+        rows = [signals_of(part, ratio) for line_parts in parts for part in line_parts]
         left = iter(np.round(probabilities(self._fitted, rows), DECIMALS).tolist() if rows else ())
         rated = []
         for (line, text), line_parts in zip(pairs, parts, strict=True):
             sentences = tuple(islice(left, len(line_parts)))
-            words = tuple(word_probabilities(text, line, self._target))
+            words = tuple(word_probabilities(text, line, self._target)) if has_words else None
             rated.append(replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words)))
         texts = iter(rated)
         return [
@@ -325,13 +245,14 @@ def terms_of(
 ) -> Numbers:
     """(N, 2 D) signals in deviations from their means, at most `FARTHEST`, and their squares.
 
-    Squares, because much of some signals is as odd as little: a model that copies is very sure.
+    Of most signals the square is left out, as 0.
     """
     # A single odd signal, such as a word of 500 tokens, must not outweigh all others
     scaled = np.clip(
         (np.asarray(rows) - np.asarray(means)) / np.asarray(deviations), -FARTHEST, FARTHEST
     )
-    return np.concatenate([scaled, scaled**2], axis=1)
+    terms: Numbers = np.concatenate([scaled, scaled**2], axis=1) * IS_TERM
+    return terms
 
 
 def word_probabilities(

@@ -118,8 +118,6 @@ class Serving(ABC):
 class Doubter(Protocol):
     """Estimates how probably translations are wrong, as `inspect.doubt.Doubter` does."""
 
-    heads: tuple[CrossHead, ...]
-
     def add_doubts(self, translations: Sequence[Translation], /) -> list[Translation]: ...
 
 
@@ -160,9 +158,7 @@ class Translating(Serving):
                 "doubt: this model is not calibrated; run `tformer calibrate` on its directory "
                 "and reload it, or omit it"
             )
-        if other._is_doubted and self.doubter is not None:
-            other._recorded_heads = self.doubter.heads
-        elif is_aligned:
+        if is_aligned:
             other._recorded_heads = self.heads
         if other._recorded_heads:
             other._translator = other._translator.listening(other._recorded_heads)

@@ -65,7 +65,8 @@ class Details(NamedTuple):
             fields["flags"] = flags_of(hypothesis, translation)
         if hypothesis.doubt is not None:
             fields["doubt"] = hypothesis.doubt.probability
-            fields["word_probabilities"] = hypothesis.doubt.words
+            if hypothesis.doubt.words is not None:
+                fields["word_probabilities"] = hypothesis.doubt.words
         return fields
 
 

@@ -68,8 +68,8 @@ class Doubt(NamedTuple):
     """Probability that it is wrong; for several sentences, that of the most doubtful."""
     sentences: tuple[float, ...]
     """That of each part which was translated by itself; none of a blank line."""
-    words: tuple[tuple[str, float], ...]
-    """Each word and its probability in the model: the product of its tokens'."""
+    words: tuple[tuple[str, float], ...] | None
+    """Each word and its probability in the model, the product of its tokens'; None: not asked."""
 
     @property
     def is_likely(self) -> bool:
@@ -77,7 +77,7 @@ class Doubt(NamedTuple):
 
     @property
     def doubtful_words(self) -> list[str]:
-        return [word for word, probability in self.words if probability < UNLIKELY_WORD]
+        return [word for word, probability in self.words or () if probability < UNLIKELY_WORD]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,8 @@ class Translation(Several[TranslatedText]):
     untrained: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """Special spaces and the like that cut other tokens than the model was trained with, counted
     by their names."""
+    source_part_lengths: tuple[int, ...] = ()
+    """Number of tokens of each of `parts`; empty where it is whole."""
     through: Translation | None = field(default=None, compare=False, repr=False)
     """The translation into a language between, which another model translated further."""
 
@@ -802,6 +804,7 @@ class Translator:
             line.cut.n_sentences,
             _unseen(source, self._seen_words) if line.sentences and self._seen_words else (),
             untrained_characters(line.cut.texts, self._tokenizer.source),
+            tuple(map(len, line.cut.parts)) if len(parts) > 1 else (),
         )
 
     def _combine_parts(

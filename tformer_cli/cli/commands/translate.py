@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 import typer
 
+from tformer_cli.artifacts.config_file import DOUBT
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.cli.command import is_given
 from tformer_cli.cli.line_job import FileOptions, count_lines, write_lines
@@ -41,7 +42,7 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_results,
 )
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.runtime import without_garbage_collection
 from tformer_cli.text.lines import LineCounts, shard_range
 from tformer_cli.wording import count_of, is_blank
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.formats import OutputFormat
     from tformer_cli.search.keywords import SearchOverrides
+    from tformer_cli.search.translator import Translation
 
 TEXT = argument(
     "TEXT",
@@ -206,12 +208,13 @@ class FormatOptions:
         "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
         panel="Formats",
     )
-    doubt: bool = option_field(
-        False,
+    doubt: bool | None = option_field(
+        None,
         "Add the probability that the translation is wrong to tsv or jsonl, and those of its words "
         "to jsonl; of a document, list the segments on stdout, the most doubtful first. Needs a "
-        "model that `tformer calibrate` has seen.",
+        "model that `train` or `tformer calibrate` has calibrated.",
         panel="Formats",
+        shown="in jsonl of a calibrated model, without words",
     )
 
     def check(self) -> None:
@@ -247,8 +250,13 @@ class FormatOptions:
                 )
         return "jsonl" if self.output_format == "jsonl" else "tsv"
 
-    def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `translated_text`: the translator, and what aligns."""
+    def arguments(
+        self, opened: "Opened", *, is_calibrated_search: bool, quiet: bool
+    ) -> dict[str, Any]:
+        """Returns them as arguments of `translated_text`: the translator, and what aligns.
+
+        `is_calibrated_search`: whether a calibration of the model would be one of its translations.
+        """
         from tformer_cli.search.formats import Details
 
         arguments: dict[str, Any] = {
@@ -258,21 +266,14 @@ class FormatOptions:
             "lists_hypotheses": self.n_best > 1,
             "details": Details(token_scores=self.token_scores, flags=self.flags),
         }
-        if self.doubt:
-            from tformer_cli.inspect.doubt import Doubter
-
-            doubter = Doubter(opened.directory)
-            if different := doubter.difference(opened, opened.translator):
-                warn(different)
-            arguments["correct"] = doubter.add_doubts
-            arguments["translator"] = opened.translator.listening(doubter.heads)
+        is_usual = self.doubt is None and self.output_format == "jsonl" and is_calibrated_search
+        if self.doubt or (is_usual and (opened.directory.path / DOUBT).is_file()):
+            arguments["correct"] = self._doubts(opened, quiet=quiet)
         if self.alignments is None:
             return arguments
         from tformer_cli.inspect.jobs.align import Aligner
 
         aligner = Aligner(opened.directory)
-        if self.doubt:
-            doubter.check_aligned(aligner.heads, "--alignments reads")
         note(f"aligning by {aligner.choice}", quiet=quiet)
         return {
             **arguments,
@@ -280,6 +281,26 @@ class FormatOptions:
             "aligner": aligner,
             "alignment_format": self.alignments,
         }
+
+    def _doubts(
+        self, opened: "Opened", *, quiet: bool
+    ) -> "Callable[[Sequence[Translation]], list[Translation]] | None":
+        """Returns what adds doubts; None if nobody asked for them and they would not apply."""
+        from tformer_cli.inspect.doubt import Doubter
+
+        try:
+            doubter = Doubter(opened.directory)
+        except ArtifactError as error:
+            if self.doubt:
+                raise
+            note(f"without doubt: {error}", quiet=quiet)
+            return None
+        different = doubter.difference(opened, opened.translator)
+        if self.doubt and different:
+            warn(different)
+        if different and not self.doubt:
+            return None
+        return partial(doubter.add_doubts, has_words=bool(self.doubt))
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -328,6 +349,7 @@ def opened_output(
         "input": hash_file(Path(input_file)),
         "model": hash_file(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
         "settings": json.dumps(settings, sort_keys=True, default=str),
+        "doubt": hash_file(model / DOUBT) if (model / DOUBT).is_file() else "",
     }
     # Through a link its target is written, and the link stays
     with resumable_file(Path(output).resolve(), origin) as file:
@@ -556,7 +578,7 @@ def translate(
     """
     formats.check()
     if formats.doubt:
-        refuse({"ensemble": ensemble.ensemble}, "--doubt knows the attention of one model; omit it")
+        refuse({"ensemble": ensemble.ensemble}, "--doubt is calibrated for one model; omit it")
         refuse(
             {"adapter": options.adapter},
             "--doubt is calibrated without it; calibrate what `tformer export --adapter` writes",
@@ -618,7 +640,13 @@ def translate(
             first_index=chosen.start + n_before,
             max_wait=job.max_wait,
             **{
-                **formats.arguments(opened, quiet=quiet),
+                **formats.arguments(
+                    opened,
+                    is_calibrated_search=not (
+                        ensemble.ensemble or options.adapter or documents.protect
+                    ),
+                    quiet=quiet,
+                ),
                 **documents.arguments(opened, counts, formats),
             },
         )

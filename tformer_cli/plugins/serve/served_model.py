@@ -142,15 +142,15 @@ def pack_model(model: ServedModel, opened: Opened) -> Callable[[Verb], Serving]:
     """
     aligner = find_aligner(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
-    # Its file may be stale by now; without alignment heads there is no doubt either
-    model.is_calibrated = False
-    doubter = None if aligner is None else find_doubter(model, opened)
+    model.is_calibrated = False  # its file may be stale by now
+    doubter = find_doubter(model, opened) if "translate" in model.verbs else None
 
     def serving(verb: Verb) -> Serving:
         computation = model.kind.serving(opened, verb)
         # The engine drops this function, and so the aligner, with the model
-        if aligner is not None and isinstance(computation, Translating):
-            computation.heads, computation.doubter = aligner.heads, doubter
+        if isinstance(computation, Translating):
+            computation.heads = () if aligner is None else aligner.heads
+            computation.doubter = doubter
         return computation
 
     serving(model.verbs[0]).warm_up()

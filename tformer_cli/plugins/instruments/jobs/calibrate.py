@@ -1,9 +1,15 @@
 """Fits doubt to a model: held-out lines, lines broken on purpose, and their signals.
 
-A line is wrong if the chrF of its translation with the reference is low, or if it was broken. All
-numbers of the report come from lines outside the fit: the lines are divided into five parts,
-and each is judged by a fit to the other four. The probabilities need no second step of calibration:
-the fit is a logistic regression, which is Platt's scaling of a weighted sum of signals.
+A line is wrong if the chrF of its translation with the reference is low, or if it was broken. Few
+lines of a good model are wrong, too few to learn its ordinary mistakes from. So the fit has two
+steps, and both are logistic regressions:
+
+1. The signals are weighed to rank: a line's aim is its rank by chrF, from 0 for the best to 1 for
+   the worst, and 1 for broken lines (fractional: Papke & Wooldridge 1996).
+2. Platt's scaling turns that weighted sum into the probability that a line is wrong.
+
+All numbers of the report come from lines outside the fit: the lines are divided into five parts,
+and each is judged by a fit to the other four.
 """
 
 from __future__ import annotations
@@ -19,16 +25,14 @@ import numpy as np
 from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
 from tformer_cli.errors import DataError
 from tformer_cli.inspect.doubt import (
+    IS_TERM,
     SIGNALS,
-    Masses,
     Part,
-    Usual,
     parts_of,
     search_of,
     signals_of,
     terms_of,
 )
-from tformer_cli.inspect.jobs.align import Aligner
 from tformer_cli.metrics.calibration import (
     auroc,
     calibration_error,
@@ -49,13 +53,11 @@ if TYPE_CHECKING:
     from tformer_cli.search.translator import Translator
 
 N_FOLDS = 5
-MOST_MASSES = 256
-"""Distributions of attention that are kept for Wass-to-Data."""
 LEAST_LINES, LEAST_OF_KIND = 50, 10
-L2 = 5.0
+L2 = 20.0
 """Penalty of the fit; deviations are the unit."""
 COVERAGES = (50, 80, 90)
-NATURAL = "chrF"
+NATURAL, LOWER_HALF = "chrF", "lower half"
 
 
 def _scramble(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
@@ -100,7 +102,8 @@ class Item(NamedTuple):
     line: int
     kind: str
     """`NATURAL`, or how it was broken."""
-    is_wrong: bool
+    chrf: float
+    """Of a given line, from 0 to 1; 0 if it was broken."""
     part: Part
 
 
@@ -171,13 +174,12 @@ def calibrate(
 ) -> CalibrationReport:
     """Fits doubt to held-out lines, and stores it in the model's directory."""
     settings = settings or CalibrationSettings()
-    heads = Aligner(opened.directory).heads
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
-    translator = opened.translator.listening(heads).of_sentences()
+    translator = opened.translator.of_sentences()
     pairs = _different_pairs(sources, references)
-    scored = _score_lines(translator, opened, pairs, settings, progress)
+    scored = _score_lines(translator, opened, pairs, progress)
     items = [*scored, *_break_lines(translator, opened, pairs, scored, settings, progress)]
-    kept = [item for item in scored if not item.is_wrong]
+    kept = [item for item in scored if item.chrf >= settings.below]
     if len(kept) < LEAST_OF_KIND:
         n_wrong = f"{len(scored) - len(kept)}" if kept else "all"
         raise DataError(
@@ -185,28 +187,21 @@ def calibrate(
             f"at least {LEAST_OF_KIND} others are needed; choose a lower value, or another "
             "--reference"
         )
-    kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
     log_ratio = float(np.mean([item.part.log_ratio for item in kept]))
-    x = _signals(items, kept, log_ratio, opened)
-    y = np.array([item.is_wrong for item in items], np.float64)
-    weights = _weights(items, settings.broken)
-    is_given = np.array([item.kind == NATURAL for item in items])
-    means, deviations, fitted = _fit(x, y, weights, is_given)
-    report = _report(items, x, y, weights, fitted)
+    lines = Lines.of(items, log_ratio, settings)
+    fit = _fit(lines)
+    report = _report(lines, fit)
     store_calibration(
         opened.directory.path,
         Calibration(
             schema=SCHEMA,
             step=opened.directory.info.step,
-            heads=heads,
             signals=tuple(signal.name for signal in SIGNALS),
-            means=tuple(means.tolist()),
-            deviations=tuple(deviations.tolist()),
-            weights=tuple(fitted[:-1].tolist()),
-            intercept=float(fitted[-1]),
+            means=tuple(fit.means.tolist()),
+            deviations=tuple(fit.deviations.tolist()),
+            weights=tuple(fit.weights.tolist()),
+            intercept=fit.intercept,
             log_ratio=log_ratio,
-            masses=tuple(tuple(np.round(item.part.mass, 5).tolist()) for item in kept),
-            lengths=tuple(len(item.part.target_ids) for item in kept),
             lines=len(scored),
             below=settings.below,
             broken=settings.broken,
@@ -250,7 +245,6 @@ def _score_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
-    settings: CalibrationSettings,
     progress: Callable[[int], None],
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
@@ -259,8 +253,7 @@ def _score_lines(
     for line, (pair, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
         progress(line + 1)
         if pair is not None:
-            is_bad = chrf(pair[0], reference) / 100 < settings.below
-            items.append(Item(line, NATURAL, is_bad, pair[1]))
+            items.append(Item(line, NATURAL, chrf(pair[0], reference) / 100, pair[1]))
     return items
 
 
@@ -282,7 +275,7 @@ def _break_lines(
             done += 1
             progress(done)
             if pair is not None:
-                yield Item(line, kind, True, pair[1])
+                yield Item(line, kind, 0.0, pair[1])
     # Forced scores are relative to all tokens, those of a search to its shortlist: the
     # difference alone would tell the two apart
     if not translator.has_shortlist:
@@ -307,134 +300,156 @@ def _force_targets(
             target = target[: len(target) // 2]
         else:
             target = theirs.target_ids
-        if (
-            len(source) <= longest
-            and len(target) <= longest
-            and (source, target)
-            != (
-                own.source_ids,
-                own.target_ids,
-            )
-        ):
+        is_same = (source, target) == (own.source_ids, own.target_ids)
+        if not is_same and max(len(source), len(target)) <= longest:
             pairs.append((item.line, source, target, words))
     side = opened.directory.tokenizer.target
     scored = translator.score([pair[1] for pair in pairs], [pair[2] for pair in pairs])
     texts = side.decode_batch([pair[2] for pair in pairs])
     for (line, source, target, words), score, text in zip(pairs, scored, texts, strict=True):
-        if score.attention is not None:
-            part = Part(
-                steps=np.array(score.token_log_probabilities),
-                attention=score.attention.weights.astype(np.float64),
-                source_ids=source,
-                target_ids=target,
-                source_words=words,
-                target_words=tuple(text.split()),
-            )
-            yield Item(line, kind, True, part)
+        part = Part(
+            steps=score.token_log_probabilities,
+            source_ids=source,
+            target_ids=target,
+            source_words=words,
+            target_words=tuple(text.split()),
+        )
+        yield Item(line, kind, 0.0, part)
 
 
-def _signals(
-    items: Sequence[Item], kept: Sequence[Item], log_ratio: float, opened: Opened
-) -> Numbers:
-    """(N, D) the signals of items; a line is not compared with its own distribution."""
-    from tformer_cli.artifacts.shortlist_file import load_seen_words
+class Lines(NamedTuple):
+    """What the fit reads of N translations."""
 
-    seen = load_seen_words(opened.directory.path)
+    number: Numbers
+    """(N) the given line; broken copies have its number, too."""
+    kind: NDArray[np.str_]
+    signals: Numbers
+    """(N, D)"""
+    aim: Numbers
+    """(N) 0 for the best given line, 1 for the worst and for broken ones."""
+    is_wrong: Numbers
+    weight: Numbers
+    """(N) how many each stands for, so that the assumed share of all is broken."""
 
-    def usual(rest: Sequence[Item]) -> Usual:
-        masses = [item.part.mass.tolist() for item in rest]
-        return Usual(log_ratio, Masses(masses, [len(item.part.target_ids) for item in rest]), seen)
+    @classmethod
+    def of(cls, items: Sequence[Item], log_ratio: float, settings: CalibrationSettings) -> Lines:
+        kind, chrf = (np.array(values) for values in zip(*((i.kind, i.chrf) for i in items)))
+        is_given = kind == NATURAL
+        weight = np.where(
+            is_given,
+            (1 - settings.broken) / is_given.sum(),
+            settings.broken / (~is_given).sum(),
+        )
+        aim = np.ones(len(items))
+        aim[is_given] = 1 - _mid_ranks(chrf[is_given])
+        return cls(
+            number=np.array([item.line for item in items]),
+            kind=kind,
+            signals=np.array([signals_of(item.part, log_ratio) for item in items]),
+            aim=aim,
+            is_wrong=(~is_given | (chrf < settings.below)).astype(np.float64),
+            weight=weight * len(items),
+        )
 
-    every, own = usual(kept), {item.line for item in kept}
-    without = {line: usual([item for item in kept if item.line != line]) for line in own}
-    return np.array([signals_of(item.part, without.get(item.line, every)) for item in items])
+    def part(self, rows: NDArray[np.bool_]) -> Lines:
+        columns: Any = (column[rows] for column in self)
+        return Lines(*columns)
 
 
-def _weights(items: Sequence[Item], broken: float) -> Numbers:
-    """(N) what each item stands for, so that a share `broken` of all is broken on purpose."""
-    is_broken = np.array([item.kind != NATURAL for item in items])
-    weights: Numbers = np.where(
-        is_broken, broken / is_broken.sum(), (1 - broken) / (~is_broken).sum()
-    )
-    return weights * len(items)
+class Fit(NamedTuple):
+    """Doubt as `Calibration` stores it."""
+
+    means: Numbers
+    deviations: Numbers
+    weights: Numbers
+    intercept: float
+
+    def probabilities(self, signals: Numbers) -> Numbers:
+        terms = terms_of(signals, self.means, self.deviations)
+        return logistic(terms @ self.weights + self.intercept)
 
 
-def _fit(
-    x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_]
-) -> tuple[Numbers, Numbers, Numbers]:
+def _mid_ranks(values: Numbers) -> Numbers:
+    """(N) the share of the values that are smaller, and half of those that are equal."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Numbers = (np.cumsum(counts) - counts / 2)[places] / len(values)
+    return ranks
+
+
+def _fit(lines: Lines) -> Fit:
     # By the given lines: next to those of other lines' translations, all others would look alike
-    means, deviations = x[is_given].mean(axis=0), x[is_given].std(axis=0)
-    for unit in (x.std(axis=0), 1.0):  # of what no given line has; of what says nothing
+    given = lines.signals[lines.kind == NATURAL]
+    means, deviations = given.mean(axis=0), given.std(axis=0)
+    for unit in (lines.signals.std(axis=0), 1.0):  # of what no given line has; of what says nothing
         deviations = np.where(deviations > 0, deviations, unit)
-    return means, deviations, fit_logistic(terms_of(x, means, deviations), y, weights, L2)
+    terms = terms_of(lines.signals, means, deviations)
+    *ranking, _ = fit_logistic(terms, lines.aim, lines.weight, L2)
+    scale, intercept = fit_logistic(terms @ ranking, lines.is_wrong, lines.weight)
+    # A term that is always 0 has a weight of some rounding
+    weights = np.where(IS_TERM, scale * np.array(ranking), 0.0)
+    return Fit(means, deviations, weights, float(intercept))
 
 
-def _cross_validate(
-    x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_], folds: Numbers
-) -> tuple[Numbers, Numbers]:
+def _cross_validate(lines: Lines) -> tuple[Numbers, Numbers]:
     """(N) P(wrong) of each item by a fit to the lines of the other parts, and by the first signal.
 
     That one, the log-probability, has Platt's scaling, which keeps its order.
     """
-    doubt, alone = np.zeros(len(y)), np.zeros(len(y))
+    doubt, alone = np.zeros(len(lines.kind)), np.zeros(len(lines.kind))
+    # By lines: a line and its broken copies are in one part
     for fold in range(N_FOLDS):
-        out = folds == fold
-        means, deviations, fitted = _fit(x[~out], y[~out], weights[~out], is_given[~out])
-        read, judged = (terms_of(x[fold_rows], means, deviations) for fold_rows in (~out, out))
-        doubt[out] = logistic(judged @ fitted[:-1] + fitted[-1])
-        weight, intercept = fit_logistic(read[:, :1], y[~out], weights[~out], L2)
-        alone[out] = logistic(judged[:, 0] * weight + intercept)
+        is_held_out = lines.number % N_FOLDS == fold
+        read, judged = lines.part(~is_held_out), lines.part(is_held_out)
+        doubt[is_held_out] = _fit(read).probabilities(judged.signals)
+        weight, intercept = fit_logistic(read.signals[:, 0], read.is_wrong, read.weight)
+        alone[is_held_out] = logistic(judged.signals[:, 0] * weight + intercept)
     return doubt, alone
 
 
-def _report(
-    items: Sequence[Item], x: Numbers, y: Numbers, weights: Numbers, fitted: Numbers
-) -> CalibrationReport:
-    # By lines: a line and its broken copies are in one part
-    folds = np.array([item.line % N_FOLDS for item in items])
-    kinds = np.array([item.kind for item in items])
-    is_given = kinds == NATURAL
-    both = _cross_validate(x, y, weights, is_given, folds)
-    rows = []
-    for kind in dict.fromkeys(kinds.tolist()):
-        rows_of_kind = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
-        doubt, probability = (auroc(p[rows_of_kind], y[rows_of_kind]) for p in both)
-        rows.append(
-            KindReport(
-                kind=kind,
-                lines=int((kinds == kind).sum()),
-                auroc=doubt,
-                auroc_of_probability=probability,
-            )
-        )
+def _report(lines: Lines, fit: Fit) -> CalibrationReport:
+    both, wrong, weight = _cross_validate(lines), lines.is_wrong, lines.weight
+    is_given = lines.kind == NATURAL
+    is_lower = (lines.aim > 0.5).astype(np.float64)
 
     def compare(measure: Callable[[Numbers], float]) -> tuple[float, float]:
         first, second = map(measure, both)
         return first, second
 
+    def report_kind(kind: str, wrong: Numbers, rows: NDArray[np.bool_], count: int) -> KindReport:
+        doubt, alone = compare(lambda p: auroc(p[rows], wrong[rows]))
+        return KindReport(kind=kind, lines=count, auroc=doubt, auroc_of_probability=alone)
+
+    n_given, n_lower = int(is_given.sum()), int(is_lower[is_given].sum())
+    kinds = [
+        report_kind(NATURAL, wrong, is_given, n_given),
+        report_kind(LOWER_HALF, is_lower, is_given, n_lower),
+    ]
+    for kind in dict.fromkeys(lines.kind[~is_given].tolist()):
+        of_kind = lines.kind == kind
+        rows = (is_given & (wrong == 0)) | of_kind
+        kinds.append(report_kind(kind, wrong, rows, int(of_kind.sum())))
     measures = {
-        "auroc": compare(lambda p: auroc(p, y, weights)),
-        "calibration_error": compare(lambda p: calibration_error(p, y, weights)),
-        "calibration_error_given": compare(lambda p: calibration_error(p[is_given], y[is_given])),
+        "auroc": compare(lambda p: auroc(p, wrong, weight)),
+        "calibration_error": compare(lambda p: calibration_error(p, wrong, weight)),
+        "calibration_error_given": compare(
+            lambda p: calibration_error(p[is_given], wrong[is_given])
+        ),
     } | {
         f"error_at_{percent}": compare(
-            lambda p, share=percent / 100: error_at(share, p[is_given], y[is_given])  # type: ignore[misc]
+            lambda p, share=percent / 100: error_at(share, p[is_given], wrong[is_given])  # type: ignore[misc]
         )
         for percent in COVERAGES
     }
     signals = {}
     for n, signal in enumerate(SIGNALS):
-        own = auroc(x[:, n], y, weights)
+        own = auroc(lines.signals[:, n], wrong, weight)
         # Below a half where little of it is a sign of an error
-        signals[signal.name] = (
-            max(own, 1 - own),
-            float(fitted[n]),
-            float(fitted[len(SIGNALS) + n]),
-        )
+        weights = float(fit.weights[n]), float(fit.weights[len(SIGNALS) + n])
+        signals[signal.name] = (max(own, 1 - own), *weights)
     return CalibrationReport(
-        lines=int(is_given.sum()),
-        wrong=int(y[is_given].sum()),
-        kinds=tuple(rows),
+        lines=n_given,
+        wrong=int(wrong[is_given].sum()),
+        kinds=tuple(kinds),
         measures=measures,
         signals=signals,
     )
