@@ -1,12 +1,7 @@
 """Step by step on the exported page: each number and word compared with `inspect-step`."""
 
-import json
 import math
 import re
-import shutil
-import subprocess
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +9,6 @@ import pytest
 from tests.commands import record_of
 from tests.models import save_random
 from tests.slowly import slowly
-from tformer_cli.plugins.page.export import export_page
 
 TEXT = "Two dogs run in the snow."
 TEXTS = {"masked": "A [MASK] in the <mask>.", "memory": "A man in the snow"}
@@ -42,38 +36,6 @@ OTHERS = [name for name in MODELS if name not in ("translate", "variant")]
 HEADS = ["enc.0.1", "dec.0.1", "cross.0.0"]
 TOLERANCE = 1e-5
 NUMBER = re.compile(r"-?\d+\.\d+")
-
-
-class Client:
-    """An exported page's client in node."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        place = files("tformer_cli.plugins.page")
-        for path in (*place.iterdir(), *place.joinpath("engine").iterdir()):
-            if path.name.endswith(".js"):
-                parent = folder / Path(str(path)).parent.name.replace("page", "")
-                parent.mkdir(exist_ok=True)
-                (parent / path.name).write_text(path.read_text("utf-8"), "utf-8")
-        shutil.copy(Path(__file__).with_name("page_job.js"), folder)
-        (folder / "package.json").write_text('{"type": "module"}')
-
-    def run(self, model, requests):
-        """Answers requests by the page of a model, in float32."""
-        export_page(model, self.folder / "page.html", precision="float32")
-        jobs = self.folder / "jobs.json"
-        jobs.write_text(json.dumps(requests))
-        command = ["node", self.folder / "page_job.js", self.folder / "page.html", jobs]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    if shutil.which("node") is None:
-        pytest.skip("there is no node to run JavaScript with")
-    return Client(tmp_path_factory.mktemp("client"))
 
 
 def walk_of(answer):

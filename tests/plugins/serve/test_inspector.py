@@ -159,7 +159,7 @@ def test_every_view_of_sentences_is_an_event(translator, name):
 
 def test_the_steps_of_a_head_for_a_token_are_those_of_the_command(translator):
     options = ("--head", "cross.0.1", "--format", "json")
-    for token in (None, 1, 1.0, "1"):
+    for token in (None, 0, 1, 1.0, "1"):
         named = () if token is None else ("--token", str(int(token)))
         wanted = record_of("inspect-step", translator, TEXT, *options, *named)
         events = events_of(translator, want=["step"], head="cross.0.1", token=token)
@@ -171,7 +171,7 @@ def test_the_steps_of_a_head_for_a_token_are_those_of_the_command(translator):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "line"),
     [
         ({"head": "enc.9.9"}, "enc.9.9"),
         ({"head": "enc.0"}, "name one"),
@@ -180,10 +180,10 @@ def test_the_steps_of_a_head_for_a_token_are_those_of_the_command(translator):
         ({"head": "enc.0.0", "heads_off": ["enc.0.1"]}, "heads_off: the steps are those of"),
     ],
 )
-def test_steps_that_there_are_not_are_refused_in_a_line(translator, fields, told):
+def test_steps_that_there_are_not_are_refused_in_a_line(translator, fields, line):
     with pytest.raises(TformerError) as error:
         events_of(translator, want=["step"], **fields)
-    assert told in error.value.in_arguments
+    assert line in error.value.in_arguments
 
 
 @pytest.mark.parametrize("name", ["classifier", "language_model", "images"])

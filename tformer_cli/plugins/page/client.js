@@ -69,8 +69,8 @@ export async function write({ prompt, max_tokens: nTokens, ...settings }, { sign
 
 /** The served models: this one. */
 export async function servedModels() {
-  const { name, verbs, languages } = await opening;
-  return [{ name, kind: "text", verbs, ...languages }];
+  const { name, verbs, languages, doubt } = await opening;
+  return [{ name, kind: "text", verbs, doubt: Boolean(doubt), ...languages }];
 }
 
 /** Nobody asks this page for a key. */
@@ -118,7 +118,7 @@ async function run({ want = [], head, token, ...request }) {
     return { id, weights: Array.from({ length: map.length / nKeys }, (_, n) => [...map.subarray(n * nKeys, (n + 1) * nKeys)]) };
   });
   const source = { text: record.text, pieces: tokenizer.source.pieces(record.source?.ids ?? []) }, target = { text: record.written, pieces: tokenizer.target.pieces(record.ids.slice(1)) };
-  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.vector, continuation: event.continuation };
+  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, doubt: event.hypotheses?.[0].doubt, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.vector, continuation: event.continuation };
   return { ...Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined)), source, target, heads, ...(want.length ? { events } : {}) };
 }
 

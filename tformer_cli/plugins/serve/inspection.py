@@ -15,7 +15,6 @@ import traceback
 from collections import OrderedDict, deque
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Condition, Thread
 from time import perf_counter
@@ -128,9 +127,10 @@ class Inspection:
             inspected = self._capture(model, opened, request)
             for name in dict.fromkeys((*READERS, *PAGE_VIEWS, *want)):
                 if name in want and name not in others:
-                    is_walk = name == "step" and request.get("head")
-                    read = partial(_walk, request) if is_walk else READERS.get(name, _view)
-                    event = read(inspected, name)
+                    if name == "step" and request.get("head"):
+                        event: Event | None = _walk(inspected, request)
+                    else:
+                        event = READERS.get(name, _view)(inspected, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and predicts:
@@ -371,13 +371,12 @@ def _view(inspected: Inspected, name: str) -> Event | None:
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
 
 
-def _walk(request: Mapping[str, Any], inspected: Inspected, name: str) -> Event:
+def _walk(inspected: Inspected, request: Mapping[str, Any]) -> Event:
     """The steps of a head for a token, given by its name or its position, with all numbers."""
     if request.get("heads_off"):
         raise DataError("heads_off: the steps are those of the model with all its heads on")
-    view, token = cast("SentenceView[Any]", VIEWS[name]), request.get("token")
-    is_name = token is None or isinstance(token, str)
-    place = {"token": token or ""} if is_name else {"row": int(token)}
+    view, token = cast("SentenceView[Any]", VIEWS["step"]), request.get("token")
+    place = {"row": int(token)} if isinstance(token, int | float) else {"token": token or ""}
     options = view.Options(head=request["head"], **place)
     record = view.read(inspected.subject, inspected.record, options)
     return {"data": view.tab(record, options, is_alone=True)}
