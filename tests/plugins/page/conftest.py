@@ -1,4 +1,4 @@
-"""The page's engine in node: models and jobs in, numbers out."""
+"""The page's engine and client in node: models and jobs in, numbers and answers out."""
 
 import json
 import shutil
@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.weights_file import write_arrays
+from tformer_cli.inspect.frame import live_modules
 from tformer_cli.model.encoder_only import model_of
+from tformer_cli.plugins.page.export import export_page, read_scripts
 
 
 class Engine:
@@ -62,3 +64,33 @@ def engine(tmp_path_factory):
     if shutil.which("node") is None:
         pytest.skip("there is no node to run JavaScript with")
     return Engine(tmp_path_factory.mktemp("engine"))
+
+
+class Client:
+    """An exported page's client in node."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "engine").mkdir()
+        for name, text in live_modules(read_scripts()).items():
+            for place in (folder, folder / "engine"):  # each imports of its own folder
+                (place / name).write_text(text, "utf-8")
+        shutil.copy(Path(__file__).with_name("page_job.js"), folder)
+        (folder / "package.json").write_text('{"type": "module"}')
+
+    def run(self, model, requests):
+        """Answers requests by the page of a model, in float32."""
+        export_page(model, self.folder / "page.html", precision="float32")
+        jobs = self.folder / "jobs.json"
+        jobs.write_text(json.dumps(requests))
+        command = ["node", self.folder / "page_job.js", self.folder / "page.html", jobs]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory):
+    if shutil.which("node") is None:
+        pytest.skip("there is no node to run JavaScript with")
+    return Client(tmp_path_factory.mktemp("client"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.chromium import CONTRAST, chromium, violations
+from tests.plugins.page.test_steps import assert_steps, walk_of
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
@@ -212,12 +213,38 @@ def test_a_text_that_is_typed_is_translated_and_shows_all_its_tabs(opened, zoo):
     assert page.page.input_value("#target-0") == wanted.text
     page.page.wait_for_selector("#tab-ablation")
     tabs = page.page.locator("#tabs button").all_inner_texts()
-    assert tabs == ["Heads", "Beam search", "Next word", "Ablation"]
+    assert tabs == ["Heads", "Beam search", "Next word", "Step by step", "Ablation"]
     assert page.page.locator("#report, #decide").count() == 0  # only a service computes them
-    for tab in ("search", "next", "ablation", "heads"):
+    for tab in ("search", "next", "steps", "ablation", "heads"):
         page.page.click(f"#tab-{tab}")
+        page.page.wait_for_selector(f"#panel-{tab} :is(svg, table, button)")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 1280
         assert violations(page.page, without=CONTRAST) == []
+
+
+def test_the_steps_of_a_head_for_a_token_are_those_of_the_command(opened, zoo):
+    page = opened("translate")
+    page.type(TEXT)
+    page.page.click("#tab-steps")
+    page.page.wait_for_selector(".step")
+    page.page.focus("#steps-head")
+    page.page.keyboard.press("End")  # by the keyboard alone
+    page.page.keyboard.press("Tab")
+    page.page.keyboard.press("Home")
+    page.until("document.querySelector('#steps-token').value === '0'", None)
+    page.until("/position 0,/.test(document.querySelector('#panel-steps').textContent)", None)
+    head = page.page.input_value("#steps-head")
+    answer = page.run(text=TEXT, want=["step"], head=head, token=0)
+    assert_steps(walk_of(answer), zoo["translate"], TEXT, head, 0)
+    shown = page.page.locator(".step").all_inner_texts()
+    for step, text in zip(walk_of(answer)["steps"], shown, strict=True):
+        first = step["tables"][0]["values"][0][0]
+        assert f"{first:.3f}".replace("-", "\u2212") in text, step["title"]
+    page.page.emulate_media(color_scheme="dark")
+    assert violations(page.page) == []
+    page.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.page.locator("#panel-steps:visible .step").count() == len(shown)
+    assert page.page.locator("#steps-head").count() == 0  # nothing to press
 
 
 def test_a_head_is_switched_off_and_on_again(opened, zoo):
@@ -261,8 +288,9 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
     page = Page(context, exported("translate"))
     page.type(TEXT)
     page.page.wait_for_selector("#tab-ablation")
-    for tab in ("search", "next", "ablation", "heads"):
+    for tab in ("search", "next", "steps", "ablation", "heads"):
         page.page.click(f"#tab-{tab}")
+        page.page.wait_for_selector(f"#panel-{tab} :is(svg, table, button)")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400, tab
     context.close()
 

@@ -12,9 +12,10 @@ import time
 import numpy as np
 import pytest
 
+from tests.commands import record_of
 from tests.models import LINES, save_random
 from tests.sample_package.tformer_sample import entropy
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, TformerError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
@@ -154,6 +155,43 @@ def test_every_view_of_sentences_is_an_event(translator, name):
         options = ReportOptions(mode="live")
         report = report_data(inspect_report(translator, [TEXT], options=options, device="cpu"))
         assert data == report["sentences"][0]["views"][name]
+
+
+def test_the_steps_of_a_head_for_a_token_are_those_of_the_command(translator):
+    options = ("--head", "cross.0.1", "--format", "json")
+    for token in (None, 0, 1, 1.0, "1"):
+        named = () if token is None else ("--token", str(int(token)))
+        wanted = record_of("inspect-step", translator, TEXT, *options, *named)
+        events = events_of(translator, want=["step"], head="cross.0.1", token=token)
+        (walk,) = events["step"]["data"]
+        assert [walk[name] for name in ("row", "key")] == [wanted[name] for name in ("row", "key")]
+        for step, expected in zip(walk["steps"], wanted["steps"], strict=True):
+            assert step["says"] == expected["says"]
+            assert len(step["tables"]) == len(expected["tables"])  # of details, too
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"head": "enc.9.9"}, "enc.9.9"),
+        ({"head": "enc.0"}, "name one"),
+        ({"head": "enc.0.0", "token": 99}, "token: must be a position from 0 to"),
+        ({"head": "enc.0.0", "token": "zebra"}, 'token: "zebra" matches no token'),
+        ({"head": "enc.0.0", "heads_off": ["enc.0.1"]}, "heads_off: the steps are those of"),
+    ],
+)
+def test_steps_that_there_are_not_are_refused_in_a_line(translator, fields, line):
+    with pytest.raises(TformerError) as error:
+        events_of(translator, want=["step"], **fields)
+    assert line in error.value.in_arguments
+
+
+@pytest.mark.parametrize("name", ["classifier", "language_model", "images"])
+def test_positions_are_those_of_the_command(translator, zoo, name):
+    text = IMAGE if name == "images" else TEXT
+    data = events_of(zoo[name], text=text, want=["positions"])["positions"]["data"]
+    (record,) = inspect_view("positions", zoo[name], device="cpu")
+    assert data == VIEWS["positions"].tab(record, None, is_alone=False)
 
 
 def test_a_view_of_another_package_is_an_event(translator, zoo, monkeypatch):

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 
 from tests.chromium import CONTRAST, chromium, violations
+from tests.commands import record_of
 from tests.models import LINES, save_random
 from tests.plugins.serve.live_server import serve_models
 from tformer_cli.artifacts.config_file import read_config
@@ -85,15 +86,19 @@ class Page:
 
     def __init__(self, page, address):
         self.page, self.address = page, address
-        self.problems, self.requests = [], []
+        self.problems, self.requests, self.bodies = [], [], []
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("console", self._note_problem)
-        page.on("request", lambda request: self.requests.append((request.method, request.url)))
+        page.on("request", self._note_request)
         page.set_default_timeout(20_000)
 
     def _note_problem(self, message):
         if message.type in ("error", "warning"):
             self.problems.append(message.text)
+
+    def _note_request(self, request):
+        self.requests.append((request.method, request.url))
+        self.bodies.append(request.post_data)
 
     def open(self, text=TEXT, model="words"):
         self.page.goto(self.address)
@@ -278,6 +283,46 @@ def test_each_head_off_and_the_lens_have_their_tabs(live):
     assert "layer 1" in live.page.inner_text("#panel-logits")
     live.page.click("#tab-flow")
     assert live.page.locator("#panel-flow svg, #panel-flow canvas").count() >= 1
+
+
+def test_the_steps_of_a_head_for_a_token_are_asked_for_when_their_tab_is_open(live, models):
+    live.open().wait_for_answer()
+    live.until("document.querySelector('#tab-ablation') !== null")  # the last answer is there
+    n_asked = len(live.requests)
+    live.page.click("#tab-steps")
+    live.page.wait_for_selector(".step")
+    live.page.focus("#steps-head")
+    live.page.select_option("#steps-head", "dec.1.1")
+    live.until("/^dec.1.1/.test(document.querySelector('#panel-steps h3')?.textContent)")
+    assert live.page.evaluate("document.activeElement.id") == "steps-head"
+    live.page.select_option("#steps-token", "1")
+    live.until("/position 1,/.test(document.querySelector('#panel-steps').textContent)")
+    assert len(live.requests) <= n_asked + 3  # none for steps that are there
+    named = ("--head", "dec.1.1", "--token", "1", "--format", "json")
+    steps = record_of("inspect-step", models["words"], TEXT, *named)["steps"]
+    assert len(live.texts(".step")) == len(steps)
+    for step, shown in zip(steps, live.texts(".step"), strict=True):
+        first = step["tables"][0]["values"][0][0]
+        assert f"{first:.3f}".replace("-", "\u2212") in shown, step["title"]
+    # All heads must be on
+    live.page.click("#tab-heads")
+    live.page.click("#switch")
+    live.page.locator(".thumb").first.click()
+    live.wait_for_answer()
+    live.page.click("#tab-steps")
+    assert "with all its heads on" in live.page.inner_text("#panel-steps .status")
+
+
+def test_positions_are_asked_for_once_a_model(live):
+    live.open().wait_for_answer()
+    live.page.click("#tab-positions")
+    live.page.wait_for_selector("#panel-positions canvas")
+    assert "Sinusoidal positions" in live.page.inner_text("#panel-positions")
+    asked = sum("positions" in (body or "") for body in live.bodies)
+    live.page.fill("#source-0", "A man sleeps.")
+    live.wait_for_answer()
+    live.page.wait_for_selector("#panel-positions canvas")
+    assert asked == sum("positions" in (body or "") for body in live.bodies) == 1
 
 
 def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
@@ -563,8 +608,9 @@ def test_paper_shows_all_tabs_and_nothing_to_press(live):
 def test_nothing_is_wider_than_the_window(live, width):
     live.page.set_viewport_size({"width": width, "height": 800})
     live.open().wait_for_answer()
-    for tab in ("heads", "search", "next", "logits"):
+    for tab in ("heads", "search", "next", "logits", *ASKED):
         live.page.click(f"#tab-{tab}")
+        live.page.wait_for_selector(ASKED.get(tab, f"#panel-{tab}"))
         assert live.page.evaluate("document.documentElement.scrollWidth") <= width, tab
 
 
@@ -577,6 +623,8 @@ OPENED = {
     "images": (None, ("heads", "image")),
 }
 """A text for each kind of model, and the tabs specific to it."""
+ASKED = {"steps": ".step", "positions": "#panel-positions .panel"}
+"""Tabs that ask for their data when they are opened, and what shows that the data are there."""
 
 
 # Contrast checks take as long as all others together
@@ -598,8 +646,9 @@ def test_axe_finds_nothing_against_its_rules(live, zoo, model, contrast):
         live.until("document.querySelector('.rest') !== null")
         live.page.click(".search-settings summary")
     live.until(f"document.querySelector('#tab-{tabs[-1]}') !== null")
-    for tab in tabs:
+    for tab in (*tabs, *ASKED):
         live.page.click(f"#tab-{tab}")
+        live.page.wait_for_selector(ASKED.get(tab, f"#panel-{tab}"))
         live.page.emulate_media(color_scheme="light")
         assert violations(live.page, **rules) == [], tab
         live.page.emulate_media(color_scheme="dark")

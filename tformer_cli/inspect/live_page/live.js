@@ -1,6 +1,7 @@
 // The live page: answers while you type, and lets you inspect and change the answer.
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
+import { letAsk } from "./asking.js";
 import { ask, keepKey, OFFERS, servedModels } from "./client.js";
 import { letDecide } from "./decision.js";
 import { addNextTab, showPosition } from "./next.js";
@@ -270,6 +271,7 @@ async function begin() {
   });
   keepTabs();
   if (OFFERS.includes("decision")) letDecide(() => ({ side: active, sentence: one }), keepingFocus);
+  letAsk(() => ({ side: active, sentence: one }), keepingFocus);
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);

@@ -1,8 +1,9 @@
 // One side of the page: a model, a text, its answer as it arrives, and changes to it.
 
-import { ask, pause, write } from "./client.js";
+import { ask, write } from "./client.js";
 import { makeEditor } from "./editor.js";
 import { outputOf } from "./outputs.js";
+import { pause } from "./pause.js";
 import { makeSentences, nCommon, numberAt } from "./sentences.js";
 import { makeStore } from "./store.js";
 import { byId, clean, decimal, make } from "./parts.js";
@@ -37,7 +38,7 @@ export function makeSide(number, models, hears) {
   const box = make("section", { class: "side", "aria-label": `Side ${"AB"[number]}` },
     make("div", { class: "model" }, chooser), make("div", { class: "read" }, source.box, file, picture),
     make("div", { class: "written" }, target.box, strip, output), make("div", { class: "told" }, status, hint, free));
-  const side = { number, store, box, answer: null, alignment: null, free: null, sentences: null, other: null, source, target, setText, choose, show, tell, verb, asked: lookedInto };
+  const side = { number, store, box, answer: null, alignment: null, free: null, sentences: null, other: null, source, target, setText, choose, show, tell, verb, look, asked: lookedInto };
   let timer = 0, controller = new AbortController(), saying = 0, asked = 0, isWaiting = false;
 
   /** The verb of requests: the first supported verb of the model. */
@@ -124,6 +125,11 @@ export function makeSide(number, models, hears) {
     const { model, text, sentence, settings } = store.get();
     const { beam_size, length_penalty } = settings, search = verb() === "translate" ? { beam_size, length_penalty } : {};
     return { model: model.name, text: side.sentences?.list[sentence].source ?? text, ...search };
+  }
+
+  /** Asks for more events of the inspected sentence. */
+  function look(want, fields, how) {
+    return ask(`api/${verb()}`, request(want, { ...ofSentence(), ...fields }), how);
   }
 
   async function run() {

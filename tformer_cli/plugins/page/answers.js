@@ -2,11 +2,12 @@
 
 import { force, search } from "./engine/search.js";
 import { bytesOf, textOf } from "./alignment.js";
-import { splitSentences } from "./splitting.js";
+import { doubtsOf } from "./doubt.js";
+import { splitLine, splitSentences } from "./splitting.js";
 
 export const BOS = 2;
 export const EOS = 3;
-const UNKNOWN = 1, MOST_WRITTEN = 200, N_FILLS = 5, STAND_IN = "\ua4d0";
+const UNKNOWN = 1, LONGEST_PART = 128, MOST_WRITTEN = 200, N_FILLS = 5, STAND_IN = "\ua4d0";
 const wordsOf = text => text.split(/\s+/).filter(Boolean);
 
 /**
@@ -32,13 +33,14 @@ function translate(page, { text, sentence = 0, prefix = "", heads_off: off = [],
   const { tokenizer: { source, target } } = page, settings = { ...page.decoding, ...Object.fromEntries(Object.entries(request).filter(([name]) => name in page.decoding)) };
   // A space at its end says that the last word is whole; no search writes special tokens
   const whole = completePrefix(page, text, prefix, off), begun = target.encodePhrase(whole.trimEnd()).filter(id => id > EOS), mayFollow = whole !== whole.trimEnd() ? id => /^[\s\x1c-\x1f]/.test(page.spellTarget(id)) : null, { sentences, blanks } = sentencesOf(page, text, prefix);
-  const found = sentences.map((one, n) => search(page.model, source.encode(one), settings, { off, prefix: n ? page.begins : [...page.begins, ...begun], nStart: page.begins.length, mayFollow: n ? null : mayFollow }));
+  const read = sentences.map(one => source.encode(one).slice(0, page.model.maxPositions - 1)); // a single character may have more tokens
+  const found = sentences.map((_, n) => search(page.model, read[n], settings, { off, prefix: n ? page.begins : [...page.begins, ...begun], nStart: page.begins.length, mayFollow: n ? null : mayFollow }));
   const each = found.map(({ hypotheses }) => hypotheses.map(one => ({ ...one, text: target.decode(one.ids).replace(/[\r\n]/g, " ") }))), best = each.map(([one]) => one);
   const hypotheses = each.length === 1 ? each[0] : [joined(best, blanks, settings)], [first] = hypotheses;
-  const ids = sentences.flatMap(one => source.encode(one)), n = Math.min(sentence, sentences.length - 1), { source: encoded, tree } = found[n];
+  const ids = read.flat(), n = Math.min(sentence, sentences.length - 1), { source: encoded, tree } = found[n];
   const event = {
     event: "translation", index: 0, source: { text, ids, pieces: source.pieces(ids) }, target: { text: first.text, ids: first.ids, pieces: target.pieces(first.ids) },
-    hypotheses: hypotheses.map(one => ({ text: one.text, score: one.score, log_probability: one.logProbability, token_log_probabilities: [...one.tokenLogProbabilities], token_ids: one.ids })), flags: [], unsatisfied: [], cached: false,
+    hypotheses: hypotheses.map(one => ({ text: one.text, score: one.score, log_probability: one.logProbability, token_log_probabilities: [...one.tokenLogProbabilities], token_ids: one.ids, ...doubtsOf(page, sentences, read.map(ids => ids.length), each.length === 1 ? [one] : best) })), flags: [], unsatisfied: [], cached: false,
   };
   const own = best[n], record = { sentences, n, text: sentences[n], written: own.text, score: own.score, source: encoded, tree, ids: [BOS, ...own.ids, EOS], maps: { enc: encoded.maps, ...own.maps } };
   return { event, record };
@@ -66,12 +68,17 @@ function completePrefix({ model, tokenizer: { source, target }, spellTarget, con
   return prefix;
 }
 
-/** The sentences that are translated one by one, and the white space behind each; a prefix of several sentences leaves a text whole. */
-function sentencesOf({ splits }, text, prefix) {
-  const split = splits ? splitSentences(text, splits).filter(one => one.trim()) : [];
-  if (split.length < 2 || splitSentences(prefix, splits).length > 1) return { sentences: [text], blanks: [""] };
-  const sentences = split.map(one => one.trimEnd());
-  return { sentences, blanks: split.map((one, n) => n < split.length - 1 ? one.slice(sentences[n].length) || " " : "") };
+/** The sentences, and parts of those that are too long, that are translated one by one, and the white space behind each; a prefix of several sentences leaves a text whole. */
+function sentencesOf({ splits, model, tokenizer: { source } }, text, prefix) {
+  const split = splits ? splitSentences(text, splits).filter(one => one.trim()) : [], isWhole = split.length < 2 || splitSentences(prefix, splits).length > 1;
+  const longest = model.maxPositions - 1, count = part => source.encode(part).length;
+  const parts = (isWhole ? [text] : split).flatMap(one => {
+    const sentence = isWhole ? one : one.trimEnd(), blank = one.slice(sentence.length);
+    if (count(sentence) <= longest) return [[sentence, blank || " "]];
+    const cut = splitLine(sentence, Math.min(Math.ceil(longest / 2), LONGEST_PART), count);
+    return cut.map((part, n) => [part, n < cut.length - 1 ? " " : blank || " "]);
+  });
+  return { sentences: parts.map(([sentence]) => sentence), blanks: parts.map(([, blank], n) => n < parts.length - 1 ? blank : "") };
 }
 
 /** The translation of several sentences: their log-probabilities are added before the length penalty. */
@@ -93,6 +100,12 @@ function generate({ config, tokenizer: { target }, model, decoding }, { text, he
 function read({ model, config }, text, ids, names, off, places) {
   const source = model.encode(config.source_eos ? [...ids, EOS] : ids, { off }), record = { sentences: [text], n: 0, text, written: "", score: null, source, tree: null, ids: [], maps: { enc: source.maps }, places, names };
   return { ...record, ...rowsAt(model, source, places) };
+}
+
+/** The map (Q, K) of a head. */
+export function mapOf(page, { maps }, id) {
+  const [kind, layer, head] = id.split("."), map = maps[kind][Number(layer)], size = map.length / page.layout[kind][Number(layer)];
+  return map.subarray(Number(head) * size, (Number(head) + 1) * size);
 }
 
 /** Logits of an encoder at places, or of the whole text, and the best of each row. */

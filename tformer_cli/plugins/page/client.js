@@ -5,9 +5,10 @@ import { Model } from "./engine/model.js";
 import { readTokenizer } from "./engine/tokenizer.js";
 import { makeSpeller } from "./alignment.js";
 import { readBase85 } from "./base85.js";
-import { answer, BOS, EOS, softmax } from "./answers.js";
-import { EVENTS, mapOf } from "./events.js";
+import { answer, BOS, EOS, mapOf, softmax } from "./answers.js";
+import { EVENTS } from "./events.js";
 import { byId } from "./parts.js";
+import { pause } from "./pause.js";
 
 export const OFFERS = [];
 const N_KEPT = 4, opening = open(), kept = new Map(); // answers to the latest requests, by the request
@@ -37,11 +38,11 @@ async function open() {
 export async function ask(path, body, { signal, onEvent }) {
   const start = performance.now(), page = await opening, want = body.want ?? [], off = body.heads_off ?? [];
   await pause(0, signal); // an aborted request computes nothing
-  const { event, record } = answerOnce(page, { ...body, want: undefined });
+  const { event, record } = answerOnce(page, { ...body, want: undefined, head: undefined, token: undefined });
   onEvent({ model: page.name, ...event });
   for (const [name, read] of Object.entries(EVENTS)) {
     if (!want.includes(name)) continue;
-    const more = await read(page, record, off, () => pause(0, signal));
+    const more = await read(page, record, off, { head: body.head, token: body.token, breathe: () => pause(0, signal) });
     if (more) onEvent({ event: name, ...more });
     await pause(0, signal);
   }
@@ -69,8 +70,8 @@ export async function write({ prompt, max_tokens: nTokens, ...settings }, { sign
 
 /** The served models: this one. */
 export async function servedModels() {
-  const { name, verbs, languages } = await opening;
-  return [{ name, kind: "text", verbs, ...languages }];
+  const { name, verbs, languages, doubt } = await opening;
+  return [{ name, kind: "text", verbs, doubt: Boolean(doubt), ...languages }];
 }
 
 /** Nobody asks this page for a key. */
@@ -79,19 +80,6 @@ export function keepKey(_key) {}
 /** Only a service decides; see `OFFERS`. */
 export async function answerOf(path, _body, _signal) {
   throw new Error(`${path}: this page computes no decisions`);
-}
-
-/** Waits; an aborted wait throws. */
-export function pause(milliseconds, signal) {
-  return new Promise((done, fail) => {
-    const timer = setTimeout(done, milliseconds);
-    const abort = () => {
-      clearTimeout(timer);
-      fail(signal.reason);
-    };
-    if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort);
-  });
 }
 
 /** The answer to a request: more events for the same one compute nothing again. */
@@ -123,15 +111,15 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
 }
 
 /** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
-async function run({ want = [], ...request }) {
+async function run({ want = [], head, token, ...request }) {
   const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
-  await ask("", { ...body, want }, { onEvent: event => events.push(event) });
+  await ask("", { ...body, want, head, token }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {
     const map = mapOf(page, record, id), nKeys = id.startsWith("dec") ? record.ids.length - 1 : record.source.n;
     return { id, weights: Array.from({ length: map.length / nKeys }, (_, n) => [...map.subarray(n * nKeys, (n + 1) * nKeys)]) };
   });
   const source = { text: record.text, pieces: tokenizer.source.pieces(record.source?.ids ?? []) }, target = { text: record.written, pieces: tokenizer.target.pieces(record.ids.slice(1)) };
-  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.vector, continuation: event.continuation };
+  const texts = { translation: event.target?.text, score: event.hypotheses?.[0].score, doubt: event.hypotheses?.[0].doubt, label: event.label, labels: event.words?.map(word => word.label) ?? event.probabilities, filled: event.filled, embedding: event.vector, continuation: event.continuation };
   return { ...Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined)), source, target, heads, ...(want.length ? { events } : {}) };
 }
 

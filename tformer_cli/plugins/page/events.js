@@ -2,21 +2,16 @@
 
 import { force, positionOf } from "./engine/search.js";
 import { isShifted, linksOf, meanMap, spansIn, spellWords, wordWeights } from "./alignment.js";
-import { BOS, EOS, rowsAt, softmax } from "./answers.js";
+import { BOS, EOS, mapOf, rowsAt, softmax } from "./answers.js";
 import { measureHead, roleOf } from "./measures.js";
 import { data } from "./parts.js";
+import { stepsOf } from "./steps.js";
 
 const N_NEXT = 64, N_RAREST = 2, FEWEST_TOKENS = 6;
 const sum = list => list.reduce((total, one) => total + one, 0);
 
-/** Events by name, the cheapest first: each is read from the page, a record and the heads that are off, or is null. */
-export const EVENTS = { alignment: alignmentOf, heads: headsOf, tree: treeOf, next: nextOf, off: effectsOf };
-
-/** The map (Q, K) of a head. */
-export function mapOf(page, { maps }, id) {
-  const [kind, layer, head] = id.split("."), map = maps[kind][Number(layer)], size = map.length / page.layout[kind][Number(layer)];
-  return map.subarray(Number(head) * size, (Number(head) + 1) * size);
-}
+/** Events by name, the cheapest first: each is read from the page, a record, the heads that are off and what else is asked, or is null. */
+export const EVENTS = { alignment: alignmentOf, heads: headsOf, tree: treeOf, next: nextOf, off: effectsOf, step: stepsOf };
 
 /** Words of both sides, and the links of a map (T + 1, S) between them. */
 function wordsOf(page, record) {
@@ -100,7 +95,7 @@ function nextOf({ model, tokenizer }, { rows, names, source, ids }, off) {
 }
 
 /** The change of the log-probability of the answer with each head switched off alone, and all others on. */
-async function effectsOf(page, answered, off, breathe) {
+async function effectsOf(page, answered, off, { breathe }) {
   const record = off.length && answered.source ? { ...answered, source: page.model.encode(answered.source.ids) } : answered;
   const whole = logProbabilities(page, record, ""), nTokens = whole.length, delta = [];
   if (!nTokens) return null;

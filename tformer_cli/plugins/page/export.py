@@ -13,6 +13,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -25,12 +26,14 @@ from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
 from tformer_cli.artifacts.weights_file import SCALE, write_arrays
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import KINDS, HeadLayout, layout_of
 from tformer_cli.heads.roles import FREQUENT
 from tformer_cli.inspect.alignment import choose_heads
+from tformer_cli.inspect.data import get_attributes
+from tformer_cli.inspect.doubt import IS_TERM, calibration_of
 from tformer_cli.inspect.frame import live_modules, live_page, report_texts
 from tformer_cli.inspect.jobs.heads import summary_of
 from tformer_cli.kinds import kind_of
@@ -94,6 +97,11 @@ KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     }
 )
 """Settings of the search that `engine/search.js` knows."""
+KNOWN_SIGNALS = (
+    *("probability", "uncertainty", "tokens", "length", "pieces", "names", "copied", "repeated"),
+    "word-length",
+)
+"""Signals of doubt that `doubt.js` computes."""
 _USED = (
     *("beam_size", "length_penalty", "length_normalization", "n_best", "max_length"),
     *("max_length_ratio", "min_length", "min_length_ratio", "no_repeat_ngram"),
@@ -229,6 +237,7 @@ def describe_model(directory: ModelDirectory) -> dict[str, Any]:
         "splits": splits if trained_on_sentences(directory) else None,
         "counts": None if counts is None else _rarity(counts),
         "gaps": _gaps(directory),
+        "doubt": _doubt(directory),
     }
 
 
@@ -240,6 +249,24 @@ def _alignment(directory: ModelDirectory, layout: HeadLayout) -> dict[str, Any] 
     except UsageError:  # stored heads that were pruned since
         choice = choose_heads(layout, None)
     return {"heads": list(map(str, choice.members)), "convention": choice.convention}
+
+
+def _doubt(directory: ModelDirectory) -> dict[str, Any] | None:
+    """Calibration of the model's doubt; None if it has none that is for the page's search.
+
+    As in the service, one of another step or version is none.
+    """
+    calibration = None
+    if "translate" in kind_of(directory.config).verbs:
+        with suppress(ArtifactError):
+            calibration = calibration_of(directory.path, directory.info.step)
+    if calibration is None or calibration.search.get("sampling"):
+        return None
+    if unknown := [name for name in calibration.signals if name not in KNOWN_SIGNALS]:
+        raise UsageError(f"{directory.path}: the page cannot compute the doubt's {unknown[0]}")
+    weights = np.where(IS_TERM, calibration.weights, 0.0).tolist()
+    usual = {"usual": calibration.log_ratio, "weights": weights}
+    return get_attributes(calibration, "signals means deviations intercept") | usual
 
 
 def _rarity(counts: np.ndarray[Any, Any]) -> dict[str, Any]:

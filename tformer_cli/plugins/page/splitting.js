@@ -1,4 +1,4 @@
-// Sentences of a text, by the rule of search/sentences.py.
+// Sentences of a text, and parts of one that is too long, by the rules of search/sentences.py.
 
 const ENDS = /(?<![.!?…])(?<mark>[.!?…]+)["'’”»)\]]*(?:\s+»(?=\s))?\s+|[。！？｡][」』”’）]*\s*|(?<![।॥؟۔])[।॥؟۔]+\s+|(?<!\s)\s*\n\s*/gu;
 const OPENING = /["'‘“„«([¿¡]*/uy, WITH_INNER_PERIODS = /(?:\p{L}\.)+\p{L}$/u, LAST_WORD = /[^\s\p{Nd}_.,:;()[\]"'’“”«»/-]+$/u;
@@ -33,4 +33,47 @@ export function splitSentences(text, { always, beforeNumbers }) {
     if ([...word].length === 1 || always.includes(word) || /[\u0e00-\u0e7f]$/.test(word)) return false;
     return !beforeNumbers.includes(word) || !/^\p{Nd}/u.test(text.slice(begin));
   }
+}
+
+/** Places where a line may be cut, best first. */
+const BREAKS = [/(?<=[.!?…])["'’”»)\]]*\s+|(?<=[。！？])/gu, /(?<=[,;:])\s+|(?<=[，；：、])|\s+(?=[–—])/gu, /\s+/gu];
+
+/** Cuts a line into parts of at most so many tokens; count says how many a text has. */
+export function splitLine(line, longest, count) {
+  const cutLong = (pieces, cut) => pieces.flatMap(piece => count(piece) <= longest ? [piece] : cut(piece));
+  let parts = packed(BREAKS.reduce((pieces, pattern) => cutLong(pieces, piece => cutAt(pattern, piece)), [line]), longest, count);
+  // Joining may change how text is tokenized, and what has no spaces is still too long
+  for (let shorter = cutLong(parts, halves); shorter.length > parts.length; shorter = cutLong(parts, halves)) parts = shorter;
+  return packed(parts, longest, count).map(part => part.trim()).filter(Boolean);
+}
+
+/** Cuts behind every match. */
+function cutAt(pattern, text) {
+  const ends = [...text.matchAll(pattern)].map(({ index, 0: match }) => index + match.length);
+  return [...ends, text.length].map((end, n) => text.slice(n ? ends[n - 1] : 0, end)).filter(Boolean);
+}
+
+/** Cuts in the middle, before no combining mark where that can be helped. */
+function halves(text) {
+  const letters = [...text], half = Math.floor(letters.length / 2);
+  let middle = half;
+  while (middle > 0 && /^\p{Mn}/u.test(letters[middle])) middle--;
+  middle ||= half;
+  return middle ? [letters.slice(0, middle).join(""), letters.slice(middle).join("")] : [text];
+}
+
+/** Joins neighbors as long as they fit together, by their own counts and as one text. */
+function packed(pieces, longest, count) {
+  const parts = [];
+  let room = 0;
+  for (const piece of pieces) {
+    const n = count(piece);
+    if (parts.length && n <= room) parts.at(-1).push(piece);
+    else {
+      parts.push([piece]);
+      room = longest;
+    }
+    room -= n;
+  }
+  return parts.flatMap(part => count(part.join("")) <= longest ? [part.join("")] : part);
 }

@@ -34,7 +34,7 @@ from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
 from tformer_cli.inspect.pages import render_report
-from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
+from tformer_cli.inspect.view import EVERY_TASK, ModelView, ReportOptions, SentenceView
 from tformer_cli.inspect.views import REPORT, VIEWS
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.plugins.serve.completing import complete_prefix, ends_within_a_word
@@ -66,6 +66,8 @@ MOST_TOKENS = 256
 MOST_DECIDED = 64
 """Maximum tokens of a text for a decision, which recomputes it for every head and position."""
 _SEARCH = ("beam_size", "length_penalty")
+_ABOUT_EVENTS = ("want", "head", "token")
+"""Fields that change nothing in what is captured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,10 @@ class Inspection:
             inspected = self._capture(model, opened, request)
             for name in dict.fromkeys((*READERS, *PAGE_VIEWS, *want)):
                 if name in want and name not in others:
-                    event = READERS.get(name, _view)(inspected, name)
+                    if name == "step" and request.get("head"):
+                        event: Event | None = _walk(inspected, request)
+                    else:
+                        event = READERS.get(name, _view)(inspected, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and predicts:
@@ -136,7 +141,7 @@ class Inspection:
 
     def _capture(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
         # The page first asks for cheap events, and for the rest once typing pauses
-        same = {name: value for name, value in request.items() if name != "want"}
+        same = {name: value for name, value in request.items() if name not in _ABOUT_EVENTS}
         key = json.dumps([str(model), state_of(model), same], sort_keys=True)
         if self._latest is None or self._latest[0] != key:
             self._latest = key, _capture_sentence(opened, request)
@@ -366,6 +371,24 @@ def _view(inspected: Inspected, name: str) -> Event | None:
     return None if record is None else {"data": view.tab(record, None, is_alone=False)}
 
 
+def _walk(inspected: Inspected, request: Mapping[str, Any]) -> Event:
+    """The steps of a head for a token, given by its name or its position, with all numbers."""
+    if request.get("heads_off"):
+        raise DataError("heads_off: the steps are those of the model with all its heads on")
+    view, token = cast("SentenceView[Any]", VIEWS["step"]), request.get("token")
+    place = {"row": int(token)} if isinstance(token, int | float) else {"token": token or ""}
+    options = view.Options(head=request["head"], **place)
+    record = view.read(inspected.subject, inspected.record, options)
+    return {"data": view.tab(record, options, is_alone=True)}
+
+
+def _positions(opened: Opened, _: Mapping[str, Any], __: Callable[[], None]) -> Event:
+    """The positions of the model."""
+    view = cast("ModelView[Any]", VIEWS["positions"])
+    record = view.read(subject_of(opened.directory), view.Options())
+    return {"data": view.tab(record, None, is_alone=False)}
+
+
 def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -> Event:
     """The static report of what the page shows; a target is used as given."""
     target = request.get("target") if _translates(opened) else None
@@ -402,6 +425,7 @@ def _instrument(name: str) -> Callable[..., object]:
 WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any], Callable[[], None]], Event]] = {
     "report": _report,
     "decision": _decision,
+    "positions": _positions,
 }
 """Events that need no captured sentence."""
 

@@ -32,7 +32,7 @@ IMAGE = "data:"
 """Prefix of an inline image; any other address would name a file."""
 MOST_IMAGE = 1_000_000
 """Maximum characters of an image's address, which must fit into a body."""
-INSPECTED = ("alignment", "heads", "tree", "next", "lens", "off", "report")
+INSPECTED = ("alignment", "heads", "tree", "next", "lens", "off", "report", "positions")
 """Values of `want`, the events beyond the translation, in addition to all views of sentences. The
 inspector computes them, except for the alignment of a text that was just translated."""
 
@@ -50,7 +50,10 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
 }
 """Numeric fields: type, minimum and maximum."""
 _SAMPLED = ("temperature", "top_k", "top_p")
-_COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
+_COMMON = (
+    *("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target"),
+    *("head", "token"),
+)
 _DECISION = ("model", "text", "other", "target", "foil", "timeout_ms")
 _LANGUAGES = ("source_language", "target_language")
 _PHRASES = ("require", "ban")
@@ -137,7 +140,9 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     infos = [site.model(name, verb) for name in names]
     _check_length(site, infos, text, "text")
     # Check the types of fields that go to the inspector unchanged
-    fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
+    fields.texts("heads_off"), fields.text("target"), fields.text("prefix"), fields.text("head")
+    if not isinstance(fields.get("token"), str):  # a token is also named by its position
+        fields.integer("token", 0, MOST_TOKENS)
     for field in _TEXTS:
         site.check_texts(fields.texts(field), field)
     fields.integer("sentence", 0, MOST_SENTENCES)

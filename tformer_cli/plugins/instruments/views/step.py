@@ -161,6 +161,7 @@ class StepOptions:
         ),
     ] = TOLERANCE
     sheet: int | None = None  # Number of the worksheet that this is for, from 0
+    row: int | None = None  # Position of the query token, in place of its name
 
 
 class StepView(SentenceView[StepRecord]):
@@ -184,6 +185,10 @@ class StepView(SentenceView[StepRecord]):
         if options.sheet is not None:
             places = worksheet_places(sentence, named, options.token)
             head, row = places[options.sheet % len(places)]
+        elif options.row is not None:
+            row, last = options.row, len(sentence.row_labels(head.kind)) - 1
+            if not 0 <= row <= last:
+                raise UsageError.of("{token}: must be a position from 0 to {}", last)
         elif options.token:
             row = find_token(options.token, sentence.row_labels(head.kind))
         else:

@@ -8,6 +8,7 @@ const FIRST_ROOM = 64; // positions of a row that there is room for at first
  * Attention of a layer: its weights, and what its heads are named.
  *
  * @typedef {object} Attention
+ * @property {string} name of its weights
  * @property {string} kind enc, dec or cross
  * @property {number} layer
  * @property {number} heads H
@@ -74,6 +75,8 @@ export class Model {
     this.decoder = this.stackOf("decoder", "dec", config.n_decoder_layers, nextBiases);
     /** @type {Map<number, Float32Array>} by position or distance */
     this.sinusoids = new Map();
+    /** @type {((place: string, values: Record<string, any>) => void) | null} is handed what is computed at each place */
+    this.watch = null;
   }
 
   /** Positions of the longest text; a model with a memory reads on. */
@@ -112,7 +115,7 @@ export class Model {
   attentionOf(name, kind, layer, heads) {
     const part = suffix => this.tensors[name + suffix], factors = part(".similarity.log_factor")?.data;
     return {
-      kind, layer, heads,
+      name, kind, layer, heads,
       keyHeads: this.config.n_key_heads || heads,
       inner: part(".in_projection.weight"), innerBias: part(".in_projection.bias"),
       outer: part(".out_projection.weight"), outerBias: part(".out_projection.bias"),
@@ -219,6 +222,7 @@ export class Model {
         }
       }
     }
+    this.watch?.(of.name, { queries, keys, values, first, context: out.slice() });
     return [of.inner ? multiply(out, rows, of.outer, of.outerBias) : out, weights];
   }
 
@@ -245,14 +249,18 @@ export class Model {
   }
 
   /** Adds what a sub-layer computes to (R, D), with its norm before or after. */
-  sublayer(x, norm, compute) {
-    return this.isPreNorm ? addTo(compute(normRows(x, norm)), x) : normRows(addTo(compute(x), x), norm);
+  sublayer(place, x, norm, compute) {
+    const entering = this.isPreNorm ? normRows(x, norm) : x, output = compute(entering), added = this.watch && output.slice();
+    const summed = addTo(output, x), result = this.isPreNorm ? summed : normRows(summed, norm);
+    this.watch?.(place, { stream: x, entering, output: added, summed, result });
+    return result;
   }
 
   feedForward(name, x, rows) {
     const { gated } = this.config, inner = this.project(`${name}.feed_forward.${gated ? "gate" : "inner"}`, x, rows);
     for (let i = 0; i < inner.length; i++) inner[i] = this.activation(inner[i]);
     if (gated) this.project(`${name}.feed_forward.inner`, x, rows).forEach((value, i) => inner[i] *= value);
+    this.watch?.(`${name}.inner`, { inner });
     return this.project(`${name}.feed_forward.outer`, inner, rows);
   }
 
@@ -268,13 +276,13 @@ export class Model {
     /** @type {Float32Array} */
     let x = this.embed(ids, "encoder");
     for (const { name, self, first, last } of this.encoder) {
-      x = this.sublayer(x, first, y => {
+      x = this.sublayer(`${name}.self`, x, first, y => {
         const memory = { keys: this.headsOf(self, 1, y, n, 0), values: this.headsOf(self, 2, y, n), ways };
         const [output, weights] = this.attend(self, this.headsOf(self, 0, y, n, 0), n, memory, n, closed, { at: 0 });
         maps.push(weights);
         return output;
       });
-      x = this.sublayer(x, last, y => this.feedForward(name, y, n));
+      x = this.sublayer(`${name}.last`, x, last, y => this.feedForward(name, y, n));
     }
     const norm = this.normOf("encoder.final_norm");
     return { n, ids: [...ids], states: norm ? normRows(x, norm) : x, maps };
@@ -303,7 +311,9 @@ export class Model {
   }
 
   logitsOf(x, rows) {
-    return multiply(x, rows, this.outputMatrix, this.tensors.output_bias);
+    const logits = multiply(x, rows, this.outputMatrix, this.tensors.output_bias);
+    this.watch?.("output", { hidden: x, logits });
+    return logits;
   }
 
   /**
@@ -348,7 +358,7 @@ export class Model {
     /** @type {DecoderMaps} */
     const read = { dec: [], cross: [] };
     this.decoder.forEach(({ name, self, cross, first: before, second, last }, layer) => {
-      x = this.sublayer(x, before, y => {
+      x = this.sublayer(`${name}.self`, x, before, y => {
         if (!self) return this.recur(name, y, rows, state.cells, layer);
         const memory = this.keep(state, self, layer, y, rows);
         const [output, weights] = this.attend(self, this.headsOf(self, 0, y, rows, at, 0), rows, memory, at + 1, state.off, { at, step: 0, first });
@@ -356,13 +366,13 @@ export class Model {
         return output;
       });
       if (cross) {
-        x = this.sublayer(x, second, y => {
+        x = this.sublayer(`${name}.cross`, x, second, y => {
           const [output, weights] = this.attend(cross, this.headsOf(cross, 0, y, rows), rows, state.memory[layer], state.source.n, state.off);
           read.cross.push(weights);
           return output;
         });
       }
-      x = this.sublayer(x, last, y => this.feedForward(name, y, rows));
+      x = this.sublayer(`${name}.last`, x, last, y => this.feedForward(name, y, rows));
     });
     state.base.push(state.used);
     state.read.push(read);

@@ -2,8 +2,8 @@
 
 import { byId } from "./parts.js";
 
-/** What this client has besides answers: reports to save, and decisions. */
-export const OFFERS = ["report", "decision"];
+/** What this client has besides answers: reports to save, decisions, and positions. */
+export const OFFERS = ["report", "decision", "positions"];
 
 const LATE = 1000; // milliseconds after which an inspection says why it takes so long
 
@@ -90,15 +90,4 @@ async function* lines(answer) {
     yield* found.filter(line => line.trim());
     if (done) return;
   }
-}
-
-/** Waits; an aborted wait throws, as an aborted request does. */
-export function pause(milliseconds, signal) {
-  return new Promise((done, fail) => {
-    const timer = setTimeout(done, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      fail(signal.reason);
-    });
-  });
 }

@@ -1,0 +1,112 @@
+"""The client of the exported page in node: doubt, and texts longer than the model takes."""
+
+import math
+import os
+from shutil import copytree
+
+import pytest
+
+from tests.commands import records_of, refused
+from tests.models import save_random
+from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
+from tformer_cli.inspect import doubt
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.plugins.page import export
+
+RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
+TEXTS = [
+    "Two dogs run in the snow.",
+    "It is cold. My sister saw 25 children, and Anna saw Anna.",
+    "Zo\u00eb\u00a0and Zo\u00eb! \U0001f600 \u00c5sa",
+    "the dog , the dog",
+]
+LONG = [
+    "My sister saw 25 children in the garden, and the old man saw the dog; it was cold " * 2 + ".",
+    "It is cold. " + "The old house is green and the woman sleeps, but the dog runs - it runs " * 3,
+    "dog" * 70,
+    "\u4e00\u4e8c\u4e09\u3002" * 30 + "\uff0c\u56db" * 40,
+    "a b, c. d! " * 30,
+    "e\u0301" * 90,
+]
+
+
+def calibrate(path, signals=None):
+    """Stores a calibration whose weights are all different."""
+    names = signals or tuple(signal.name for signal in doubt.SIGNALS)
+    n = len(names)
+    store_calibration(
+        path,
+        Calibration(
+            schema=SCHEMA, step=read_config(path).step, signals=names,
+            means=tuple(0.1 * (k - 3) for k in range(n)), log_ratio=0.2, intercept=-0.4,
+            deviations=tuple(0.7 + 0.2 * k for k in range(n)), lines=50, below=0.3, broken=0.1,
+            weights=tuple(0.3 * (-1) ** k / (k + 1) for k in range(2 * n)), scores={},
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture(params=["translate", "variant"])
+def calibrated(request, zoo, tmp_path):
+    path = copytree(zoo[request.param], tmp_path / "model")
+    calibrate(path)
+    return path
+
+
+def assert_doubts(client, model, texts):
+    """Compares the doubts of texts and words with the command's."""
+    command = ("translate", model, "--doubt", "--format", "jsonl")
+    wanted = records_of(*command, stdin="\n".join(texts) + "\n")
+    answers = client.run(model, [{"text": text, "want": ["alignment"]} for text in texts])
+    for answer, line in zip(answers, wanted, strict=True):
+        assert answer["translation"] == line["translation"]
+        assert math.isclose(answer["doubt"], line["doubt"], abs_tol=1.01e-4)
+        hypothesis = answer["events"][0]["hypotheses"][0]
+        words, shares = zip(*line["word_probabilities"], strict=True)
+        our_words, our_shares = zip(*hypothesis["word_probabilities"], strict=True)
+        assert our_words == words
+        assert our_shares == pytest.approx(shares, abs=1.01e-4)
+        assert max(hypothesis["sentence_doubts"]) == answer["doubt"]
+
+
+def test_doubt_is_that_of_the_command(client, calibrated):
+    assert_doubts(client, calibrated, TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+def test_doubt_of_the_quickstart_is_that_of_the_command(client):
+    assert_doubts(client, RUN, TEXTS)
+
+
+def test_the_client_computes_every_signal():
+    assert set(export.KNOWN_SIGNALS) == {signal.name for signal in doubt.SIGNALS}
+
+
+def test_a_signal_that_the_client_does_not_compute_is_refused_by_name(
+    calibrated, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(export, "KNOWN_SIGNALS", export.KNOWN_SIGNALS[:-1])
+    path = tmp_path / "page.html"
+    error = refused("export", calibrated, "--format", "page", "-o", path)
+    assert f"the page cannot compute the doubt's {doubt.SIGNALS[-1].name}" in error
+    assert not path.exists()
+
+
+def test_a_model_that_is_calibrated_no_more_has_no_doubt(client, calibrated):
+    calibrate(calibrated, ("probability",))
+    (answer,) = client.run(calibrated, [{"text": TEXTS[0]}])
+    assert answer["translation"]
+    assert "doubt" not in answer
+
+
+@pytest.mark.parametrize("several", [0.0, 0.4])
+def test_long_texts_are_translated_in_parts_as_by_the_command(client, tmp_path, several):
+    path = save_random(
+        tmp_path / "model", max_positions=24, info={"several_sentences": several},
+        decoding={"beam_size": 2, "max_length": 6}, scale=3.0,
+    )  # fmt: skip
+    translator = open_model(path, device="cpu").translator
+    wanted = [line.text for line in translator.translate(LONG)]
+    answers = client.run(path, [{"text": text} for text in LONG])
+    assert [answer["translation"] for answer in answers] == wanted
