@@ -1,10 +1,12 @@
 """Builds the documents as a site: `pip install -e . --group site && python .ci/build_site.py DIR`.
 
 README.md is its front page. Guides and recipes stay the Markdown that they are; the help of the
-commands and the Python API come from the code. No page loads anything from the network. A warning
-is an error, and so is a link that leads nowhere.
+commands and the Python API come from the code. One page computes a model in the browser: that of
+`--model RUN`, such as runs/quickstart, or a small one, which is trained in half a minute. No page
+loads anything from the network. A warning is an error, and so is a link that leads nowhere.
 """
 
+import argparse
 import json
 import os
 import re
@@ -18,9 +20,12 @@ import typer
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from tformer_cli.api.functions import train
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.help import commands_by_panel, parameters_by_panel, parts_of
 from tformer_cli.guide import guides, notebook_text, notebooks, sample_report
+from tformer_cli.plugins.page.export import TEXT_TASKS, export_page
 from tformer_cli.search.opening import PANELS
 
 ROOT = Path(__file__).parents[1]
@@ -66,15 +71,28 @@ API = "\n".join((
     ".. automodule:: tformer_cli.errors", "```",
 ))  # fmt: skip
 SAMPLE = """# The sample report\n
-This page is made by `tformer inspect-report`; <a href="report.html">it also opens by itself</a>.\n
+This page is made by `tformer inspect-report`; <a href="report.html">it also opens by itself</a>.
+It shows sentences that were computed before; [a model in a page](live-model.md) computes yours.\n
 <iframe src="report.html" title="The sample report"></iframe>"""
+LIVE = """# A model in this page\n
+The page below holds a model and computes it in your browser; nothing is sent anywhere. Type
+another sentence, point at a map, or switch heads off. <a href="model.html">It also opens by
+itself</a>, and can be saved as one file.\n
+{origin} `tformer export RUN --format page -o model.html` makes such a page of your own model.\n
+<iframe src="model.html" title="A model that computes what you type"></iframe>"""
+SMALL = {"training.max_steps": 300, "training.max_minutes": 0.5}
+"""Of the recipe reverse, without --model: in 20 seconds the model learns to turn strings around."""
 
 
 def main() -> None:
     """Builds the site into the folder that is named."""
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    output = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--model", metavar="RUN", type=Path)
+    arguments = parser.parse_args()
+    output = arguments.folder.resolve()
     if output.exists() and any(output.iterdir()) and not (output / "searchindex.js").is_file():
         sys.exit(f"error: {output}: holds other files than a site; name a new folder")
     # A page that no longer exists would stay, and hide links that lead to it
@@ -82,6 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = (source := Path(folder, "source"), None, output, Path(folder, "doctrees"))
         write_sources(source)
+        write_model(source, arguments.model)
         site = Sphinx(*places, "html", SETTINGS, status=None, warningiserror=True)
         site.connect("doctree-resolved", link_commands)
         site.build()
@@ -100,7 +119,7 @@ def write_sources(folder: Path) -> None:
         pages |= {name: notebook_text(name), f"{name}.md": notebook_page(name)}
     # The contents stand at the side of every page
     pages["index.md"] += contents(":caption: Guides", topics)
-    pages["index.md"] += contents(":caption: To try", ["sample-report", *notebooks()])
+    pages["index.md"] += contents(":caption: To try", ["live-model", "sample-report", *notebooks()])
     others = ["commands/index", "recipes", "api", "tests", "benchmarks"]
     pages["index.md"] += contents(":caption: Reference", others)
     pages["commands/index.md"] += contents(":glob:", ["*"])
@@ -109,6 +128,30 @@ def write_sources(folder: Path) -> None:
     for name, text in pages.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def write_model(folder: Path, run: Path | None) -> None:
+    """Writes the page that computes a model, and the document that shows it and says which it is.
+
+    Args:
+        folder: The sources of the site.
+        run: The model; None trains a small one.
+    """
+    if run is None:
+        sys.stderr.write("training a small model: tformer train reverse\n")
+        step = train("reverse", folder / "reverse", changes=SMALL).state.step
+        origin = (
+            f"It is a small one, which `tformer train reverse` made in {step:,} steps while this "
+            "site was built: it turns strings of the letters a to h around. Try `h a b e d`."
+        )
+    else:
+        info = load_model_directory(run, tasks=TEXT_TASKS).info
+        languages = " to ".join(filter(None, (info.source_language, info.target_language)))
+        facts = ", ".join(filter(None, (languages, f"step {info.step:,}")))
+        origin = f"It is `{run.resolve().name}` ({facts})."
+    export_page(run or folder / "reverse", folder / "extra/model.html")
+    shutil.rmtree(folder / "reverse", ignore_errors=True)
+    (folder / "live-model.md").write_text(LIVE.format(origin=origin), encoding="utf-8")
 
 
 def contents(option: str, pages: list[str]) -> str:

@@ -1,5 +1,6 @@
 """The parts of `.ci/build_site.py` that nobody sees fail: `.ci/run` builds the site itself."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -65,3 +66,22 @@ def test_every_command_has_a_page_with_its_options():
     assert {"commands/index.md", "commands/translate.md", "commands/tokenize-train.md"} <= {*pages}
     assert "`--no-repeat-ngram N`\n: Never repeat" in pages["commands/translate.md"]
     assert "`tformer tokenize encode`\n: " in pages["commands/tokenize.md"]
+
+
+@pytest.mark.parametrize("name", ["translate", "classifier", None])
+def test_a_page_computes_a_model_and_says_which(zoo, tmp_path, monkeypatch, name):
+    write = SITE["write_model"]
+    monkeypatch.setitem(write.__globals__, "SMALL", {"training.max_steps": 1})
+    (tmp_path / "extra").mkdir()
+    write(tmp_path, zoo[name] if name else None)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "extra"] == ["live-model.md"]
+    text = (tmp_path / "live-model.md").read_text()
+    page = (tmp_path / "extra/model.html").read_text()
+    assert set(re.findall('(?:src|href)="([^"]+)"', text)) == {"model.html"}
+    assert '<script type="text/plain" id="weights">' in page
+    said = {
+        "translate": "It is `translate` (en to fr, step 1).",
+        "classifier": "It is `classifier` (step 1).",
+        None: "`tformer train reverse` made in 1 steps",
+    }
+    assert said[name] in text

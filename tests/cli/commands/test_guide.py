@@ -125,6 +125,16 @@ def test_every_word_that_the_guide_to_the_figure_explains_is_in_the_glossary():
     assert [word for word in words if not word_pattern(word).search(names)] == []
 
 
+def test_next_to_a_quickstart_the_sample_report_names_its_living_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("sample-report", "-o", "a.html").stderr == ""
+    (tmp_path / "runs/quickstart").mkdir(parents=True)
+    (tmp_path / "runs/quickstart/page.html").touch()
+    shown = run("sample-report", "-o", "b.html").stderr
+    assert shown == "runs/quickstart/page.html also computes what you type; open it, too\n"
+    assert run("sample-report", "-o", "c.html", "-q").stderr == ""
+
+
 def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
     report = sample_report().rstrip("\n") + "\n"
     for name, ending, text in (("counting", "txt", TEXT), ("sample-report", "html", report)):

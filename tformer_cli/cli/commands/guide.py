@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
+_LIVE_PAGE = Path("runs/quickstart/page.html")  # The quickstart writes it
+
 
 def guide(
     topic: list[str] | None = argument(
@@ -96,6 +98,8 @@ def guide(
         return
     with results(output) as stream:
         stream.write(utf8_line(text.rstrip("\n")))
+    if word == SAMPLE and _LIVE_PAGE.is_file():
+        note(f"{_LIVE_PAGE} also computes what you type; open it, too", quiet=quiet)
 
 
 def _text_of(word: str) -> str:
