@@ -54,7 +54,17 @@ def run(*command: str | Path, **options: object) -> str:
 # Building
 
 
-def build_files(folder: Path, python: Path, wheels: Sequence[dict[str, str]], mask: int) -> None:
+def copy_checkout(folder: Path) -> Path:
+    """Copies the files that git knows: what is edited while this runs belongs to no release."""
+    for name in run("git", "ls-files", "-z", cwd=ROOT).rstrip("\0").split("\0"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def build_files(
+    folder: Path, checkout: Path, python: Path, wheels: Sequence[dict[str, str]], mask: int
+) -> None:
     """Builds the source distribution from the checkout, and from that all the rest.
 
     The folder, the mask of new files' modes and the cache of zig are this build's own.
@@ -67,7 +77,7 @@ def build_files(folder: Path, python: Path, wheels: Sequence[dict[str, str]], ma
         "SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip(),
     }
     hatchling = [python, "-m", "hatchling", "build", "-d", made, "-t"]
-    run(*hatchling, "sdist", cwd=ROOT, env=environment, umask=mask)
+    run(*hatchling, "sdist", cwd=checkout, env=environment, umask=mask)
     with tarfile.open(next(made.glob("*.tar.gz"))) as archive:
         archive.extractall(folder, filter="data")
     sources = next(folder.glob("tformer-*"))
@@ -87,8 +97,9 @@ def build_twice(
     work: Path, python: Path, wheels: Sequence[dict[str, str]], output: Path
 ) -> list[Path]:
     """Builds all files in two places, which must give the same bytes; returns them."""
+    checkout = copy_checkout(work / "checkout")
     for name, mask in (("first", 0o022), ("second place", 0o077)):
-        build_files(work / name, python, wheels, mask)
+        build_files(work / name, checkout, python, wheels, mask)
     first, second = (
         {path.name: digest(path) for path in (work / name / "made").iterdir()}
         for name in ("first", "second place")
