@@ -36,6 +36,7 @@ def runtime_wheel(wheel: Path) -> Path:
         for item in source.infolist():
             folder, _, rest = item.filename.partition("/")
             if rest == "RECORD":
+                listing = item  # the last entry, with the time of the others
                 continue
             data = source.read(item)
             if folder == before:
@@ -46,8 +47,9 @@ def runtime_wheel(wheel: Path) -> Path:
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             records.append(f"{item.filename},sha256={digest},{len(data)}\n")
         # Last, as the format asks for
-        record = f"{after}/RECORD"
-        target.writestr(record, "".join((*records, f"{record},,\n")))
+        listing.filename = f"{after}/RECORD"
+        records.append(f"{listing.filename},,\n")
+        target.writestr(listing, "".join(records), zipfile.ZIP_DEFLATED)
     return made
 
 

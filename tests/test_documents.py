@@ -645,8 +645,8 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {
-        "classifying", "comparing", "encoders", "formats", "glossary", "images", "inspecting",
-        "interpretability", "language-models",
+        "changes", "classifying", "comparing", "encoders", "formats", "glossary", "images",
+        "inspecting", "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}
     topics |= {"architecture", "documents", "extending", "how-a-transformer-works", "translating"}

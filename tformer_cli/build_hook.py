@@ -1,4 +1,4 @@
-"""Hatchling's hook: `pip install` compiles the kernels where there is a compiler.
+"""Hatchling's hooks: `pip install` compiles the kernels where there is a compiler.
 
 Only a build runs it, never the program: so it lies outside of `fast/`, whose folder may be deleted.
 See `fast/native/build.py` for the environment variables that it knows.
@@ -7,12 +7,14 @@ See `fast/native/build.py` for the environment variables that it knows.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class KernelsHook(BuildHookInterface[Any]):
@@ -64,3 +66,14 @@ class KernelsHook(BuildHookInterface[Any]):
         """Removes what the wheel has by now."""
         if self._aside is not None:
             self._aside.cleanup()
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Describes the package by README.md, as a package index can show it."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Leaves out pictures and links of the checkout, which an index does not have."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^!\[.*\]\(.*\)\n\n", "", text)
+        text = re.sub(r"\[([^\]]*)\]\((?!#|https?:)[^)]*\)", r"\1", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

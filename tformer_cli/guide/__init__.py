@@ -22,7 +22,7 @@ ORDER = (
     *("training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "interpretability", "teaching", "performance", "python"),
-    *("architecture", "extending", "glossary"),
+    *("architecture", "extending", "glossary", "changes"),
 )
 # Topic besides the guides: a page.
 SAMPLE = "sample-report"

@@ -198,11 +198,17 @@ def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_p
     assert made.name == wheel.name.replace("tformer-", "tformer_runtime-")
     with zipfile.ZipFile(made) as archive:
         archive.extractall(tmp_path / "installed")
+    with zipfile.ZipFile(made) as archive:  # no time of its making: the same bytes again
+        assert len({item.date_time for item in archive.infolist()}) == 1
     package = {name for name in files_of(wheel) if ".dist-info/" not in name}
     assert package == {name for name in files_of(made) if ".dist-info/" not in name}
     (found,) = metadata.distributions(path=[str(tmp_path / "installed")])
     assert found.metadata["Name"] == "tformer-runtime"
     assert found.metadata["Summary"].startswith("Train, use")
+    # A package index has no other files to show or to lead to
+    description = found.metadata.get_payload()
+    assert description.startswith("# tformer\n\nTrain, use")
+    assert re.findall(r"\]\((?!#)[^)]*\)", description) == []
     (command,) = found.entry_points
     assert command.value == "tformer_cli.__main__:main"
     needed = {
