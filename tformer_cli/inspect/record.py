@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
-from tformer_cli.inspect.view import SentenceRecord
 from tformer_cli.inspect.weighting import ALPHA, Weighting
 
 if TYPE_CHECKING:
@@ -52,6 +51,30 @@ class PageExtras:
     vectors: HeadVectors  # Queries and keys of every head, and what makes scores of them
     search: SearchTree | None  # None: no tap was set, or it is not plain beam search
     search_pieces: dict[int, str]
+
+
+class OfSentence(Protocol):
+    """A record of one sentence."""
+
+    @property
+    def sentence(self) -> HeadsRecord:
+        """The sentence and its translation."""
+
+
+class SentenceRecord:
+    """Base class of records of a sentence, which print as its translation; they hold large maps."""
+
+    @property
+    def text(self: OfSentence) -> str:
+        """The translation or the given target; the label, or the text with its gaps filled."""
+        return self.sentence.shown_target
+
+    def __str__(self: OfSentence) -> str:
+        return self.sentence.shown_target
+
+    def __repr__(self: OfSentence) -> str:
+        sentence = self.sentence
+        return f"<{type(self).__name__}: {sentence.source!r}, {sentence.shown_target!r}>"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.heads.names import Kind
-    from tformer_cli.inspect.record import HeadsRecord, ModelSummary
+    from tformer_cli.inspect.record import HeadsRecord, ModelSummary, OfSentence
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.translator import Translator
     from tformer_cli.show.document import Block
@@ -229,31 +229,7 @@ class View(ABC, Generic[R]):
         return FIGURES[output_format].render(self.figure(record, options))
 
 
-class OfSentence(Protocol):
-    """A record of one sentence."""
-
-    @property
-    def sentence(self) -> HeadsRecord:
-        """The sentence and its translation."""
-
-
-class SentenceRecord:
-    """Base class of records of a sentence, which print as its translation; they hold large maps."""
-
-    @property
-    def text(self: OfSentence) -> str:
-        """The translation or the given target; the label, or the text with its gaps filled."""
-        return self.sentence.shown_target
-
-    def __str__(self: OfSentence) -> str:
-        return self.sentence.shown_target
-
-    def __repr__(self: OfSentence) -> str:
-        sentence = self.sentence
-        return f"<{type(self).__name__}: {sentence.source!r}, {sentence.shown_target!r}>"
-
-
-S = TypeVar("S", bound=OfSentence)
+S = TypeVar("S", bound="OfSentence")
 
 
 class SentenceView(View[S]):

@@ -203,7 +203,7 @@ def test_every_setting_of_the_search_is_searched_with_or_refused(engine):
 @pytest.mark.slow
 @pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("precision", ["int10", "float32"])
 def test_a_thousand_lines_are_those_of_translate(engine, tmp_path, beam_size, precision):
     """The quickstart's model on sentences that it has not learned, of another seed."""
     output_of("make-corpus", tmp_path, "--pairs", 20_000, "--seed", 7, "-q")

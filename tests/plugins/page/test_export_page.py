@@ -67,7 +67,7 @@ def test_the_page_of_the_quickstart_is_small(tmp_path):
     assert export.export_page(RUN, tmp_path / "model.html") <= MOST_BYTES
 
 
-@pytest.mark.parametrize(("precision", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
+@pytest.mark.parametrize(("precision", "size"), [("int10", 1), ("float16", 2), ("float32", 4)])
 def test_weights_are_stored_in_the_type_that_is_asked_for(zoo, tmp_path, precision, size):
     path = tmp_path / "model.html"
     run("export", zoo["translate"], "--format", "page", "-o", path, "--precision", precision)
@@ -79,7 +79,7 @@ def test_weights_are_stored_in_the_type_that_is_asked_for(zoo, tmp_path, precisi
     first, last = entries[name]["data_offsets"]
     rows, columns = entries[name]["shape"]
     assert last - first == size * rows * columns
-    assert (f"{name}{SCALE}" in entries) == (precision == "int8")
+    assert (f"{name}{SCALE}" in entries) == (precision == "int10")
     if precision == "float32":
         wanted = read_floats(zoo["translate"] / "model.safetensors")
         done = read_floats(stored)

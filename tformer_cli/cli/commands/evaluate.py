@@ -101,14 +101,12 @@ def evaluate(
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
         tformer evaluate runs/new --text valid.txt --baseline-model runs/old
     """
-    as_json = scores.report_format == "json"
+    how = {"as_json": scores.report_format == "json", "quiet": quiet}
     if language.text is not None:
         chosen = language.check(model, texts, scores)
         _check_reads_text(chosen)
         gates = scores.gates(MEASURES[_kind(chosen).measured_by])
-        record = _evaluate_text(
-            chosen, texts.baseline_model, language, options, as_json=as_json, quiet=quiet
-        )
+        record = _evaluate_text(chosen, texts.baseline_model, language, options, **how)
         check_gates(gates, record)
         return
     _check_inputs(model, texts, pictures)
@@ -117,17 +115,21 @@ def evaluate(
     if model is not None and measured_by == "labels":
         kind, values = TASKS[read_config(model).task].singular, scores.for_translations()
         _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
-        record = _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
-        check_gates(gates, record)
-        return
+        record = _evaluate_labels(model, texts, pictures, options, **how)
+    else:
+        _check_is_no_baseline(texts)
+        if model is None:
+            _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
+        record = _evaluate_translations(model, texts, scores, options, decoding, quiet=quiet)
+    check_gates(gates, record)
+
+
+def _check_is_no_baseline(texts: TextOptions) -> None:
     if texts.baseline_model is not None:
         raise UsageError(
             "--baseline-model: only for language models and classifiers; compare translations "
             "with `tformer compare`"
         )
-    if model is None:
-        _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
-    check_gates(gates, _evaluate_translations(model, texts, scores, options, decoding, quiet=quiet))
 
 
 def _kind(model: Path) -> "Kind":

@@ -47,7 +47,7 @@ from tformer_cli.text.joint_tokenizer import BY_WORDS, JointTokenizer
 from tformer_cli.text.tokenizer import TokenizerSide
 from tformer_cli.wording import SPACE_LABEL
 
-Precision = Literal["int8", "float16", "float32"]
+Precision = Literal["int10", "float16", "float32"]
 TEXT_TASKS = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
 """Tasks whose models the page computes."""
 LARGEST = 40_000_000
@@ -114,7 +114,7 @@ def export_page(
     model: Path | str,
     output: Path,
     *,
-    precision: Precision = "int8",
+    precision: Precision = "int10",
     adapter: Path | None = None,
     takes_any_size: bool = False,
 ) -> int:
@@ -179,7 +179,7 @@ def stored_weights(
     """Returns weights in the type of the page; those of an int8 model stay integers."""
     if any(array.dtype == np.int8 for array in weights.values()):
         return dict(weights)
-    if precision == "int8":
+    if precision == "int10":
         return round_weights(weights)
     return {name: array.astype(precision) for name, array in weights.items()}
 

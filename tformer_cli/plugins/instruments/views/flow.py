@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
+from tformer_cli.inspect.record import SentenceRecord
 from tformer_cli.inspect.view import (
     Rank,
     ReportOptions,
-    SentenceRecord,
     SentenceView,
     Subject,
     check_gaps,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
 from tformer_cli.inspect.data import to_json
+from tformer_cli.inspect.record import SentenceRecord
 from tformer_cli.inspect.view import (
     NoOptions,
     ReportOptions,
-    SentenceRecord,
     SentenceView,
     Subject,
     Untuned,

@@ -29,7 +29,7 @@ class Job(NamedTuple):
     model: Path
     output: Path
     adapter: Path | None
-    precision: Literal["int8", "float16", "float32"] | None
+    precision: Literal["int10", "float16", "float32"] | None
     takes_any_size: bool
 
 
@@ -57,10 +57,10 @@ def export(
         "Type of the weights for ctranslate2, which can convert them when it loads.",
         shown="float32",
     ),
-    precision: Literal["int8", "float16", "float32"] | None = option_field(
+    precision: Literal["int10", "float16", "float32"] | None = option_field(
         None,
-        "Type of the weights in a page; int8 has 10 bits, with a scale for each row.",
-        shown="int8",
+        "Type of the weights in a page; int10 has integers with a scale for each row.",
+        shown="int10",
     ),
     takes_any_size: bool = option_field(False, "Write a page of more than 40 MB, too.", "--force"),
     adapter: AdapterOption = None,
@@ -85,9 +85,7 @@ def export(
         tformer export runs/quickstart
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
-    if export_format != "page" and (precision is not None or takes_any_size):
-        option = "--force" if precision is None else "--precision"
-        raise UsageError(f"{option}: only for --format page; omit it")
+    _check_page_options(export_format, precision, takes_any_size=takes_any_size)
     if export_format == "ctranslate2":
         note(_write_ctranslate2(model, output, adapter, quantization or "float32"), quiet=quiet)
         return
@@ -95,6 +93,14 @@ def export(
     _check_quantization(quantization)
     job = Job(model, place, adapter, precision, takes_any_size)
     note(f"{place}: {WRITERS[export_format](job)}", quiet=quiet)
+
+
+def _check_page_options(
+    export_format: Format, precision: str | None, *, takes_any_size: bool
+) -> None:
+    if export_format != "page" and (precision is not None or takes_any_size):
+        option = "--force" if precision is None else "--precision"
+        raise UsageError(f"{option}: only for --format page; omit it")
 
 
 def _free_place(export_format: Format, output: Path | None) -> Path:
