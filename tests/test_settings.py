@@ -107,6 +107,31 @@ def test_a_value_beyond_its_limits_is_refused(name, allowed, refused, words):
             check_limits(Box(**{name: value}))
 
 
+@dataclass(frozen=True)
+class Panel:
+    rank: Annotated[int | None, Option("Rank.", min=1)] = None
+    places: Annotated[tuple[int, ...], Option("Places.", min=0, max=9)] = ()
+    least: Annotated[int, at_least(0)] = setting(0, "Least.", min=5)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"rank": 1, "places": (0, 9), "least": 1}, ""),
+        ({"rank": 0}, "rank: must be at least 1, but is 0"),
+        ({"places": (3, 10)}, "places: must be at least 0 and at most 9, but is 10"),
+        ({"places": (float("nan"),)}, "places: must be at least 0 and at most 9, but is nan"),
+        ({"least": -1}, "least: must be at least 0, but is -1"),
+    ],
+)
+def test_limits_of_an_option_hold_where_the_type_has_none(values, problem):
+    if problem:
+        with pytest.raises(ValueError, match=f"^{problem}$"):
+            check_limits(Panel(**values))
+    else:
+        check_limits(Panel(**values))
+
+
 def test_a_declared_option_is_found():
     assert declared_options(Box, Option) == {"width": Option("Width.", min=1)}
     assert Box().width == Box.width == 3
