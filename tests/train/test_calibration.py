@@ -49,8 +49,10 @@ def test_a_long_training_calibrates_by_pairs_that_a_share_of_it_pays(zoo, recipe
     assert references == [f"deux chiens {n}" for n in range(500)]
     tokenizer = read_tokenizer(zoo["translate"])
     pairs = [SentencePair(*pair) for pair in zip(sources, references, strict=True)]
-    for n_tokens in (10**6, 10**5):
-        affordable = affordable_pairs(pairs, tokenizer, recipe.decoding.beam_size, n_tokens / 20)
+    for n_tokens in (10**6, 10**5, 4 * 10**4):
+        affordable = affordable_pairs(
+            pairs, tokenizer, recipe.decoding.beam_size, 3 * n_tokens / 20
+        )
         calls.clear()
         said = calibrate_run(recipe, zoo["translate"], n_tokens, "cpu")
         assert [len(sources) for _, sources, _ in calls] == [

@@ -17,16 +17,16 @@ CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 MOST_PAIRS, LEAST_PAIRS = 500, 200
 LARGEST_SHARE = 0.05
 """Share of the training that a calibration may cost."""
-GPU_FACTOR = 20
-"""Training tokens that a GPU computes in the time of one of a search, which fills it less."""
+CPU_RATE, GPU_RATE = 3.0, 0.05
+"""Tokens of hypotheses that a search reads in the time of a token of training, at least: eleven
+with the quickstart's model and the compiled engine. A search fills a GPU less than training."""
 
 
 def calibrate_run(recipe: Recipe, run: Path, n_tokens: int, device: str) -> str:
     """Fits doubt to the first pairs of `data.valid`, and stores it in the run.
 
     The cost is estimated by counting tokens, not by a clock: with the same seed the same files are
-    written. On a CPU, the search takes about as long for a token of one hypothesis as training for
-    a token of its batches.
+    written.
 
     Args:
         recipe: the recipe of the run.
@@ -44,7 +44,7 @@ def calibrate_run(recipe: Recipe, run: Path, n_tokens: int, device: str) -> str:
     try:
         corpora = (read_corpus(corpus, recipe.data.directory) for corpus in recipe.data.valid)
         pairs = list(islice((pair for corpus in corpora for pair in corpus), MOST_PAIRS))
-        budget = LARGEST_SHARE * n_tokens / (1 if device == "cpu" else GPU_FACTOR)
+        budget = LARGEST_SHARE * n_tokens * (CPU_RATE if device == "cpu" else GPU_RATE)
         chosen = affordable_pairs(pairs, read_tokenizer(run), recipe.decoding.beam_size, budget)
         if len(chosen) < min(LEAST_PAIRS, len(pairs)):
             why = f"it would cost over {LARGEST_SHARE:.0%} of so short a training"
