@@ -10,7 +10,8 @@ and with sources broken as `calibrate` breaks them (they are drawn anew). Wrong 
   (sentence chrF2 of sacreBLEU; ties with the limit are right);
 - hallucinations: translations of broken sources, next to all lines as they are.
 
-Intervals hold 95 % of 1,000 resamples of the lines; those of the mean over systems, too. `--tformer` measures another version.
+Intervals hold 95 % of 1,000 resamples of the lines; those of the mean over systems, too.
+`--tformer` measures another version.
 """
 
 import argparse
