@@ -1,7 +1,7 @@
 """Doubt of a finished run, fitted to held-out pairs where that is cheap next to the training."""
 
 from collections.abc import Sequence
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from time import monotonic
 
@@ -9,7 +9,7 @@ from tformer_cli.errors import TformerError
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import Recipe
 from tformer_cli.sockets import load_place
-from tformer_cli.text.corpora import SentencePair, read_corpus
+from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.tokenizer import Tokenizer, read_tokenizer
 from tformer_cli.wording import count_of
 
@@ -17,20 +17,23 @@ CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 MOST_PAIRS, LEAST_PAIRS = 500, 200
 LARGEST_SHARE = 0.05
 """Share of the training that a calibration may cost."""
-GPU_FACTOR = 20
-"""Training tokens that a GPU computes in the time of one of a search, which fills it less."""
+CPU_RATE, GPU_RATE = 3.0, 0.05
+"""Tokens of hypotheses that a search reads in the time of a token of training, at least: eleven
+with the quickstart's model and the compiled engine. A search fills a GPU less than training."""
 
 
-def calibrate_run(recipe: Recipe, run: Path, n_tokens: int, device: str) -> str:
-    """Fits doubt to the first pairs of `data.valid`, and stores it in the run.
+def calibrate_run(
+    recipe: Recipe, run: Path, pairs: Sequence[SentencePair], n_tokens: int, device: str
+) -> str:
+    """Fits doubt to the first of the validation pairs, and stores it in the run.
 
     The cost is estimated by counting tokens, not by a clock: with the same seed the same files are
-    written. On a CPU, the search takes about as long for a token of one hypothesis as training for
-    a token of its batches.
+    written.
 
     Args:
         recipe: the recipe of the run.
         run: the run directory, which holds the final model.
+        pairs: the validation pairs.
         n_tokens: target tokens of the training.
         device: the device of the training.
 
@@ -42,9 +45,8 @@ def calibrate_run(recipe: Recipe, run: Path, n_tokens: int, device: str) -> str:
     start = monotonic()
     advice = f"`tformer calibrate {run} -i FILE --reference FILE` does it"
     try:
-        corpora = (read_corpus(corpus, recipe.data.directory) for corpus in recipe.data.valid)
-        pairs = list(islice((pair for corpus in corpora for pair in corpus), MOST_PAIRS))
-        budget = LARGEST_SHARE * n_tokens / (1 if device == "cpu" else GPU_FACTOR)
+        budget = LARGEST_SHARE * n_tokens * (CPU_RATE if device == "cpu" else GPU_RATE)
+        pairs = pairs[:MOST_PAIRS]
         chosen = affordable_pairs(pairs, read_tokenizer(run), recipe.decoding.beam_size, budget)
         if len(chosen) < min(LEAST_PAIRS, len(pairs)):
             why = f"it would cost over {LARGEST_SHARE:.0%} of so short a training"

@@ -238,7 +238,9 @@ def _run(
     state = prepared.trainer.state
     calibration = ""
     if observers is not None:  # the run is whole: who interrupts this loses only the doubt
-        calibration = calibrate_run(recipe, run, state.tokens, prepared.started.device)
+        calibration = calibrate_run(
+            recipe, run, prepared.validation, state.tokens, prepared.started.device
+        )
     return TrainingResult(
         run=run,
         was_finished=False,
