@@ -27,8 +27,8 @@ export function spellWords(pieces) {
   };
   const wordSpans = spansOf(words), shares = spansOf(pieces).map(([start, end]) => {
     const common = wordSpans.map(([first, last]) => Math.max(0, Math.min(end, last) - Math.max(start, first)));
-    const total = Math.max(1, common.reduce((sum, one) => sum + one, 0));
-    return common.map(one => one / total);
+    const total = Math.max(1, common.reduce((sum, number) => sum + number, 0));
+    return common.map(number => number / total);
   });
   return { words: words.map(textOf), shares, ofToken: shares.map(row => row.some(Boolean) ? row.indexOf(Math.max(...row)) : null), pieces };
 }

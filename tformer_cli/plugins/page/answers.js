@@ -83,9 +83,9 @@ function sentencesOf({ splits, model, tokenizer: { source } }, text, prefix) {
 
 /** The translation of several sentences: their log-probabilities are added before the length penalty. */
 function joined(parts, blanks, { length_penalty: alpha, length_normalization: way }) {
-  const ids = parts.flatMap(one => one.ids), tokenLogProbabilities = parts.flatMap(one => [...one.tokenLogProbabilities]);
-  const logProbability = parts.reduce((sum, one) => sum + one.logProbability, 0), nTokens = tokenLogProbabilities.length;
-  return { text: parts.map((one, n) => one.text + blanks[n]).join(""), ids, tokenLogProbabilities, logProbability, score: logProbability / (way === "average" ? nTokens : ((5 + nTokens) / 6) ** alpha) };
+  const ids = parts.flatMap(part => part.ids), tokenLogProbabilities = parts.flatMap(part => [...part.tokenLogProbabilities]);
+  const logProbability = parts.reduce((sum, part) => sum + part.logProbability, 0), nTokens = tokenLogProbabilities.length;
+  return { text: parts.map((part, n) => part.text + blanks[n]).join(""), ids, tokenLogProbabilities, logProbability, score: logProbability / (way === "average" ? nTokens : ((5 + nTokens) / 6) ** alpha) };
 }
 
 function generate({ config, tokenizer: { target }, model, decoding }, { text, heads_off: off = [], continues = false }) {
@@ -160,18 +160,18 @@ function tokenOf({ spellSource, spelling, tokenizer }, id) {
 function encodeGaps({ gaps: { mask, isWhole, takesSpace, trims }, tokenizer: { source }, spellSource, ends }, parts) {
   if (!isWhole) return [...ends.start, ...parts.flatMap((part, n) => [...n ? [mask] : [], ...source.encodePhrase(trims && n < parts.length - 1 ? part.trimEnd() : part)]), ...ends.end];
   // A rare letter stands in for each gap, and is replaced with the space before it
-  const letter = bytesOf(STAND_IN), ids = source.encode(parts.join(STAND_IN)), pieces = ids.map(spellSource), found = [];
+  const letter = bytesOf(STAND_IN), ids = source.encode(parts.join(STAND_IN)), pieces = ids.map(spellSource), tokens = [];
   const spans = [...pieces.join("").matchAll(new RegExp(letter, "g"))].map(({ index }) => [index, index + letter.length]);
   let at = 0, seen = 0;
   pieces.forEach((piece, n) => {
     const [start, end] = [at, at += piece.length], last = spans.filter(span => span[1] <= end).length;
-    if (last > seen) found.push(...Array(last - seen).fill(mask));
+    if (last > seen) tokens.push(...Array(last - seen).fill(mask));
     else if (spans.some(([from, to]) => from < end && to > start)) {
-      if (takesSpace && start <= spans[seen][0] && found.length && spellSource(found.at(-1)) === " ") found.pop();
-    } else found.push(ids[n]);
+      if (takesSpace && start <= spans[seen][0] && tokens.length && spellSource(tokens.at(-1)) === " ") tokens.pop();
+    } else tokens.push(ids[n]);
     seen = last;
   });
-  return found;
+  return tokens;
 }
 
 function embed(page, { text, heads_off: off = [] }) {

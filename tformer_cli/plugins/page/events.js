@@ -8,7 +8,7 @@ import { data } from "./parts.js";
 import { stepsOf } from "./steps.js";
 
 const N_NEXT = 64, N_RAREST = 2, FEWEST_TOKENS = 6;
-const sum = list => list.reduce((total, one) => total + one, 0);
+const sum = list => list.reduce((total, number) => total + number, 0);
 
 /** Events by name, the cheapest first: each is read from the page, a record, the heads that are off and what else is asked, or is null. */
 export const EVENTS = { alignment: alignmentOf, heads: headsOf, tree: treeOf, next: nextOf, off: effectsOf, step: stepsOf };
@@ -67,7 +67,7 @@ function firstHead(page, record, metrics) {
     const weights = weigh(mapOf(page, record, id)), own = new Set(linksOf(weights).map(String));
     return links.filter(link => own.has(String(link))).length + sum(links.map(([source, target]) => weights[target][source])) / (links.length + 1);
   };
-  return alignment.heads.map(id => ({ id, worth: worthOf(id) })).reduce((best, one) => one.worth > best.worth ? one : best).id;
+  return alignment.heads.map(id => ({ id, worth: worthOf(id) })).reduce((best, head) => head.worth > best.worth ? head : best).id;
 }
 
 /** Positions of the rarest tokens of a source, by the counts of training; none if they are frequent, or few. */
@@ -109,6 +109,6 @@ async function effectsOf(page, answered, off, { breathe }) {
 function logProbabilities({ model }, { source, ids, places, rows, best }, head) {
   const off = head ? [head] : [], read = source && (!head || head.startsWith("enc")) ? model.encode(source.ids, { off }) : source;
   if (rows) return rowsAt(model, read, places).rows.map((row, n) => Math.log(softmax(row)[best[n]]));
-  const found = [...force(model, read, ids.slice(0, -1), { off, top: 1 }).logProbabilities];
-  return ids.at(-1) === EOS ? found : found.slice(0, -1);
+  const logProbabilities = [...force(model, read, ids.slice(0, -1), { off, top: 1 }).logProbabilities];
+  return ids.at(-1) === EOS ? logProbabilities : logProbabilities.slice(0, -1);
 }

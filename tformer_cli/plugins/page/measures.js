@@ -67,7 +67,7 @@ export function roleOf(measures) {
   const of = name => measures[name] ?? 0, sink = Math.max(of("sink_eos"), of("sink_bos"));
   const masses = Object.entries(POSITIONS).filter(([name]) => of(name) > .5 || of(`${name}_argmax`) >= .9).map(([name, role]) => [role, of(name)]);
   if (sink >= .6) masses.push(["sink", sink]);
-  if (masses.length) return masses.reduce((best, one) => one[1] > best[1] ? one : best)[0];
+  if (masses.length) return masses.reduce((best, mass) => mass[1] > best[1] ? mass : best)[0];
   if ((measures.diagonality ?? -1) >= .5 && of("confidence") > .5) return "aligner";
   if (of("entropy_norm") >= .78) return "broad";
   return of("rare_argmax") > .5 ? "rare" : "other";

@@ -110,7 +110,7 @@ export function readNormalizer(steps) {
  */
 export function readAddedTokens(tokens) {
   if (!tokens.length) return text => [text];
-  const ids = new Map(tokens), longestFirst = [...ids.keys()].sort((one, other) => other.length - one.length);
+  const ids = new Map(tokens), longestFirst = [...ids.keys()].sort((token, other) => other.length - token.length);
   const pattern = compilePattern(longestFirst.map(escapePattern).join("|"));
   return text => {
     const parts = /** @type {(string | number)[]} */ ([]);

@@ -58,7 +58,7 @@ function readBeginning({ start, tags, prompts }, ids) {
 
 /** @param {any} spm @returns {RegExp | null} */
 function userPattern({ pieces, types }) {
-  const own = pieces.filter((_, number) => types[number] === USER_TYPE).sort((one, other) => other.length - one.length);
+  const own = pieces.filter((_, number) => types[number] === USER_TYPE).sort((piece, other) => other.length - piece.length);
   return own.length ? new RegExp(own.map(escapePattern).join("|"), "gvy") : null;
 }
 
@@ -80,7 +80,7 @@ function readSpmModel(spm) {
     const prefixes = listPrefixes(numbers), unknownScore = Math.fround(lowest - UNKNOWN_PENALTY);
     return text => findBestCut(text, prefixes, scoreOf, unknownScore, Math.fround);
   }
-  const user = userPattern(spm), falling = [...new Set(scores)].sort((one, other) => other - one);
+  const user = userPattern(spm), falling = [...new Set(scores)].sort((score, other) => other - score);
   const ranks = new Map(falling.map((score, rank) => [score, rank]));
   const rankOf = (/** @type {string} */ left, /** @type {string} */ right) => ranks.get(scores[numbers.get(left + right)]);
   const cut = (/** @type {string} */ part) => (isUser(numbers.get(part)) ? [part] : mergeSymbols([...part], rankOf));

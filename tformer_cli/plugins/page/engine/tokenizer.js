@@ -129,7 +129,7 @@ function readWordSide({ names, merges, endsApart, silent, whole }) {
  */
 function readNewTokens(words, space) {
   if (!words.length) return text => [text];
-  const ids = new Map(words), longestFirst = [...ids.keys()].sort((one, other) => other.length - one.length);
+  const ids = new Map(words), longestFirst = [...ids.keys()].sort((word, other) => other.length - word.length);
   const pattern = new RegExp(`(?<![^ ])(?:${longestFirst.map(escapePattern).join("|")})(?![^ ])`, "gv");
   return text => {
     const parts = /** @type {(string | number)[]} */ ([]);
@@ -191,7 +191,7 @@ function readMerges(model, names, ids) {
 
 /** @param {any} model @param {string[]} names @param {Map<string, number>} ids */
 function readUnigram(model, names, ids) {
-  const prefixes = listPrefixes(ids), lowest = model.scores.reduce((one, other) => Math.min(one, other), Infinity);
+  const prefixes = listPrefixes(ids), lowest = model.scores.reduce((least, score) => Math.min(least, score), Infinity);
   return (/** @type {string} */ word) =>
     findBestCut(word, prefixes, number => model.scores[number], lowest - UNKNOWN_PENALTY, score => score).map(({ number }) => number);
 }
