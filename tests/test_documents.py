@@ -46,6 +46,7 @@ from typer.testing import CliRunner
 
 from tests.example_shell import ExampleShell
 from tformer_cli.cli.app import app
+from tformer_cli.cli.command import CITE
 from tformer_cli.guide.recipe_schema import sentences_of
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
@@ -387,7 +388,7 @@ def options_of(command) -> set[str]:
         for parameter in command.params
         for name in (*parameter.opts, *parameter.secondary_opts)
         if name.startswith("-")
-    } | {"-h", "--help"}
+    } | {"-h", "--help", CITE}
 
 
 def all_commands() -> dict[str, object]:
@@ -645,7 +646,7 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {
-        "changes", "classifying", "comparing", "encoders", "formats", "glossary", "images",
+        "changes", "citing", "classifying", "comparing", "encoders", "formats", "glossary", "images",
         "inspecting", "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}

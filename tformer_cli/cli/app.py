@@ -267,6 +267,14 @@ def root(
     ] = False,
     # Only for the help: `_end` reads it, as errors of the command line need it, too
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    cite: Annotated[
+        bool,
+        typer.Option(
+            "--cite",
+            help="Print BibTeX of tformer and of the methods that a command line uses, and do "
+            "nothing else.",
+        ),
+    ] = False,
 ) -> None:
     """Train, use and understand Transformers, translation first.
 

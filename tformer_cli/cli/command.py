@@ -43,6 +43,7 @@ from tformer_cli.cli.streams import (
     STDOUT,
     note,
     open_stream,
+    write_line,
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import guard_outputs, replaceable_directory
@@ -65,7 +66,7 @@ MODELS = (
     *(PathRole.reads_model, PathRole.reads_tokenizer),
     *(PathRole.reads_adapter, PathRole.reads_system),
 )
-FORCE = "force"
+FORCE, CITE = "force", "--cite"
 HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
 # Tells scripts that still use them what to write; Typer would only list today's choices.
 EARLIER_ENGINES = {
@@ -80,6 +81,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
         # While the shell completes a line, it is unfinished, which is not an error
         if not ctx.resilient_parsing:
+            if CITE in args[: args.index("--") if "--" in args else len(args)]:
+                args.remove(CITE)
+                ctx.find_root().params["cite"] = True
             # A copy: the parser empties the list that it reads
             arguments, _, order = self.make_parser(ctx).parse_args(args=list(args))
             check_earlier_values(arguments)
@@ -95,6 +99,11 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
+        if ctx.find_root().params.get("cite"):
+            from tformer_cli.cli.citations import command_facts, write_citations
+
+            write_line(write_citations(command_facts(ctx, self._paths())).rstrip("\n"))
+            return None
         is_forced = bool(ctx.params.pop(FORCE, False))
         check_words(ctx.params, is_chosen=is_given(ctx, "export_format"))
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)

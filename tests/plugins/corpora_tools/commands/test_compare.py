@@ -101,6 +101,7 @@ def test_csv_has_the_numbers_of_json():
         assert (row["metric"], row["system"]) == (metric, system)
         assert float(row["value"]) == score["value"]
         assert row["p_value"] == ("" if score["p_value"] is None else str(score["p_value"]))
+        assert row["equals_baseline"] == ("" if score["wins"] is None else "False")
         assert row["better"] == ("" if score["wins"] is None else str(score["wins"]["better"]))
 
 
@@ -266,7 +267,7 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
     assert [line.split()[0] for line in shown.stdout.splitlines()[4:6]] == ["mine", "none"]
     rows = compare(*systems[:5], "--format", "csv", "-q").stdout.splitlines()
     assert rows[:2] == [
-        "system,measure,value,difference,low,high,p_value",
+        "system,measure,value,difference,p_value,low,high",
         "none,accuracy,0.0,,,,",
     ]
     assert rows[3].startswith(f"mine,accuracy,{5.0 * labels},{5.0 * labels},")

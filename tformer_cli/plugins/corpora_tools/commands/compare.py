@@ -133,22 +133,34 @@ def compare(
 
 def _score_rows(record: dict[str, Any]) -> Iterator[Sequence[object]]:
     """Yields a header and a row for each system's score by each metric on each test set."""
+    rows = list(_score_records(record))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    yield tuple(columns)
+    yield from ([row.get(name) for name in columns] for row in rows)
+
+
+def _score_records(record: dict[str, Any]) -> Iterator[dict[str, object]]:
     if record["schema"] == SCHEMA_OF_LABELS:
-        yield "system", "measure", "value", "difference", "low", "high", "p_value"
         for system in record["systems"]:
-            for measure in system["measures"]:
-                tested = measure["difference"], *(measure["ci95"] or (None, None))
-                row = (measure["measure"], measure["value"], *tested, measure["p_value"])
-                yield system["name"], *row
+            yield from ({"system": system["name"], **_values_of(m)} for m in system["measures"])
         return
-    columns = ("value", "mean", "interval", "p_value")
-    yield "test_set", "metric", "system", *columns, "better", "worse", "equal"
     for test_set in record["test_sets"]:
         for metric in test_set["metrics"]:
             for system, score in zip(test_set["systems"], metric["scores"], strict=True):
-                wins = score["wins"] or {"better": None, "worse": None, "equal": None}
-                numbers = (*(score[column] for column in columns), *wins.values())
-                yield test_set["test_set"], metric["name"], system, *numbers
+                names = {"test_set": test_set["test_set"], "metric": metric["name"]}
+                yield {**names, "system": system, **_values_of(score)}
+
+
+def _values_of(score: dict[str, Any]) -> dict[str, object]:
+    """Returns what has one value, the ends of the interval, and wins by their kind."""
+    values = {
+        name: value
+        for name, value in score.items()
+        if name not in ("ci95", "wins") and not isinstance(value, (list, tuple))
+    }
+    low, high = score.get("ci95") or (None, None)
+    ends = {"low": low, "high": high} if "ci95" in score else {}
+    return {**values, **ends, **(score.get("wins") or {})}
 
 
 def _compare(
