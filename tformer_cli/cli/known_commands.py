@@ -40,6 +40,7 @@ _SUMMARIES = {
     },
     TRAIN: {
         "train": "Train a model from a recipe or two aligned files, or resume a run.",
+        "study": "Train variants of a recipe with several seeds, and compare them in one table.",
         "distill": "Train a small student on a teacher's translations.",
         "plot": "Plot the training curves of one run or several.",
         "data": "Check, clean, split and deduplicate corpora.",
@@ -95,7 +96,7 @@ _PLACES = {
     **{name: f"{_INSTRUMENTS}.commands.{name}:{name}" for name in ("calibrate", "plot")},
     **{
         name: f"{_CORPORA}.{name}:{name}"
-        for name in ("benchmark", "compare", "distill", "shortlist")
+        for name in ("benchmark", "compare", "distill", "shortlist", "study")
     },
     "quickstart": "plugins.built_in.commands.quickstart:quickstart",
     "make-corpus": "plugins.built_in.commands.make_corpus:make_corpus",

@@ -1,0 +1,1 @@
+"""Studies: variants of a recipe, each trained with several seeds, and one table of all."""
