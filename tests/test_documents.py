@@ -8,6 +8,7 @@ tests/README.md and tests/benchmarks/README.md. How their code blocks are read:
 ```python    a program; it must print something
 ```toml      a part of a recipe; it must fit one
 ```json      JSON, one or several values
+```yaml ```make ```ini ```dockerfile   files of other programs; test_ci_examples.py runs them
 
 All are run in order, document by document, in a directory of its own that holds what `DESK` lists;
 README.md, the first page that one reads, in one that only has runs/quickstart. Every command must
@@ -84,6 +85,10 @@ END = "<!-- end -->"
 REAL_RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
 WRITES = bool(os.environ.get("TFORMER_WRITE_DOCUMENTS"))
 NOT_RUN = {"measured", "needs"}
+LANGUAGES = {
+    *("console", "sh", "python", "toml", "json", ""),
+    *("yaml", "make", "ini", "dockerfile"),
+}
 MARKS = {"quickstart", "exits", "varies", "files", *NOT_RUN}
 BENCHMARK_OPTIONS = {
     option
@@ -469,7 +474,7 @@ def test_the_readme_is_read_in_one_sitting(readme):
 def test_every_mark_is_known(document):
     for block in blocks_of(document):
         assert block.marks.keys() <= MARKS, block
-        assert block.language in {"console", "sh", "python", "toml", "json", ""}, block
+        assert block.language in LANGUAGES, block
 
 
 @every_document
@@ -650,7 +655,14 @@ def test_every_guide_is_listed():
         "inspecting", "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}
-    topics |= {"architecture", "documents", "extending", "how-a-transformer-works", "translating"}
+    topics |= {
+        "architecture",
+        "documents",
+        "extending",
+        "how-a-transformer-works",
+        "translating",
+        "ci",
+    }
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())
     for guide in GUIDES:

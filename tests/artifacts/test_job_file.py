@@ -1,5 +1,6 @@
 """The record of a job, as it runs, ends, fails or is killed."""
 
+import errno
 import fcntl
 import json
 import os
@@ -119,11 +120,22 @@ def test_who_looks_does_not_keep_a_job_from_its_directory(tmp_path):
     timer = threading.Timer(0.01, os.close, [descriptor])
     timer.start()
     with lock_directory(tmp_path):
-        assert is_held(tmp_path)
+        assert is_held(tmp_path, None)
         with (
             pytest.raises(ArtifactError, match="another training process"),
             lock_directory(tmp_path),
         ):
             pass
-    assert not is_held(tmp_path)
+    assert not is_held(tmp_path, os.getpid())
     timer.join()
+
+
+def test_without_locks_the_number_of_the_process_decides(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert [is_held(tmp_path, n) for n in (None, os.getpid(), ended.pid)] == [False, True, False]

@@ -79,7 +79,7 @@ def read_job(directory: Path) -> JobRecord | None:
         raise ArtifactError(
             f"{file}: is damaged ({reason}); remove it, nothing but `tformer info` reads it"
         ) from None
-    runs = record.host != socket.gethostname() or is_held(directory)
+    runs = record.host != socket.gethostname() or is_held(directory, record.process)
     if record.state == "running" and not runs:
         return replace(record, state="interrupted")
     return record

@@ -419,23 +419,28 @@ def sign_lock(directory: Path) -> None:
         (directory / LOCK).write_text(json.dumps(holder) + "\n", encoding="utf-8")
 
 
-def is_held(directory: Path) -> bool:
-    """Returns whether a process of this machine works in a directory of a job."""
-    return any(_is_held(path) for path in (directory / LOCK, directory))
+def is_held(directory: Path, process: int | None) -> bool:
+    """Returns whether a process of this machine works in a directory of a job.
+
+    Where there are no locks, the number of the process decides that has named itself there.
+    """
+    return any(_is_held(path, process) for path in (directory / LOCK, directory))
 
 
-def _is_held(path: Path) -> bool:
+def _is_held(path: Path, process: int | None) -> bool:
     try:
         import fcntl
 
         descriptor = os.open(path, os.O_RDONLY)
-    except (ImportError, OSError):
+    except ImportError:
+        return process is not None and _is_alive(process)
+    except OSError:
         return False
     try:
         # Held for a moment; a job that begins just then asks again, see `hold`
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _NO_LOCKS
+        return error.errno not in _NO_LOCKS or (process is not None and _is_alive(process))
     finally:
         os.close(descriptor)
     return False

@@ -18,15 +18,8 @@ from tformer_cli.wording import did_you_mean, suggestions
 FOLDER = Path(__file__).parent
 # Topics in the order to read them; others follow.
 ORDER = (
-    *(
-        "how-a-transformer-works",
-        "translating",
-        "documents",
-        "comparing",
-        "citing",
-        "serving",
-        "formats",
-    ),
+    *("how-a-transformer-works", "translating", "documents", "comparing", "citing", "serving"),
+    *("ci", "formats"),
     *("training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "interpretability", "teaching", "performance", "python"),

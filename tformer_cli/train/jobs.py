@@ -42,7 +42,10 @@ def find_jobs(directory: Path) -> dict[str, JobRecord]:
 
 def _read_run(run: Path) -> JobRecord | None:
     """Describes a training by the files of its run directory; None: it is no run directory."""
-    holder, is_running = _json(run / LOCK), is_held(run)
+    holder = _json(run / LOCK)
+    process = holder.get("process")
+    process = process if isinstance(process, int) else None
+    is_running = is_held(run, process)
     if not (run / RECIPE).is_file() and not (holder and is_running):
         return None
     # A run that prepares its data has no recipe yet
@@ -62,12 +65,11 @@ def _read_run(run: Path) -> JobRecord | None:
     changed = max(
         file.stat().st_mtime for file in (run / LOCK, run / METRICS_FILE) if file.exists()
     )
-    process = holder.get("process")
     return JobRecord(
         command=TRAIN,
         state=state,
         reason=reason,
-        process=process if isinstance(process, int) else None,
+        process=process,
         host=str(holder.get("host", "")),
         begun=str(holder.get("since", "")),
         updated=datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
