@@ -651,8 +651,8 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {
-        "changes", "citing", "classifying", "comparing", "encoders", "formats", "glossary", "images",
-        "inspecting", "interpretability", "language-models",
+        "changes", "citing", "classifying", "comparing", "encoders", "formats", "glossary",
+        "images", "inspecting", "interpretability", "language-models",
     }  # fmt: skip
     topics |= {"distilling", "performance", "python", "serving", "teaching", "training"}
     topics |= {

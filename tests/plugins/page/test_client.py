@@ -1,13 +1,16 @@
 """The client of the exported page in node: doubt, and texts longer than the model takes."""
 
+import json
 import math
 import os
+import subprocess
 from shutil import copytree
 
 import pytest
 
-from tests.commands import records_of, refused
+from tests.commands import record_of, records_of, refused
 from tests.models import save_random
+from tests.slowly import slowly
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
 from tformer_cli.inspect import doubt
@@ -21,6 +24,7 @@ TEXTS = [
     "Zo\u00eb\u00a0and Zo\u00eb! \U0001f600 \u00c5sa",
     "the dog , the dog",
 ]
+LENSES = ["variant", "opus", "language_model", "llama", "classifier", "tagger", "masked"]
 LONG = [
     "My sister saw 25 children in the garden, and the old man saw the dog; it was cold " * 2 + ".",
     "It is cold. " + "The old house is green and the woman sleeps, but the dog runs - it runs " * 3,
@@ -31,7 +35,7 @@ LONG = [
 ]
 
 
-def calibrate(path, signals=None):
+def calibrate(path, signals=None, intercept=-0.4):
     """Stores a calibration whose weights are all different."""
     names = signals or tuple(signal.name for signal in doubt.SIGNALS)
     n = len(names)
@@ -39,7 +43,7 @@ def calibrate(path, signals=None):
         path,
         Calibration(
             schema=SCHEMA, step=read_config(path).step, signals=names,
-            means=tuple(0.1 * (k - 3) for k in range(n)), log_ratio=0.2, intercept=-0.4,
+            means=tuple(0.1 * (k - 3) for k in range(n)), log_ratio=0.2, intercept=intercept,
             deviations=tuple(0.7 + 0.2 * k for k in range(n)), lines=50, below=0.3, broken=0.1,
             weights=tuple(0.3 * (-1) ** k / (k + 1) for k in range(2 * n)), scores={},
         ),
@@ -110,3 +114,49 @@ def test_long_texts_are_translated_in_parts_as_by_the_command(client, tmp_path, 
     wanted = [line.text for line in translator.translate(LONG)]
     answers = client.run(path, [{"text": text} for text in LONG])
     assert [answer["translation"] for answer in answers] == wanted
+
+
+def assert_numbers(value, wanted, where=""):
+    """Compares JSON, its numbers to 1e-4 of their size."""
+    if isinstance(wanted, dict | list):
+        names = wanted if isinstance(wanted, dict) else range(len(wanted))
+        assert len(value) == len(wanted), where
+        for name in names:
+            assert_numbers(value[name], wanted[name], f"{where}.{name}")
+    elif isinstance(wanted, float):
+        assert math.isclose(value, wanted, rel_tol=1e-4, abs_tol=1e-5), (where, value, wanted)
+    else:
+        assert value == wanted, where
+
+
+@pytest.mark.parametrize("name", ["translate", *slowly(*LENSES)])
+def test_the_lens_is_that_of_the_command(client, zoo, name):
+    text = "A [MASK] in the <mask>." if name == "masked" else TEXTS[0]
+    wanted = record_of("inspect-logits", zoo[name], text, "--lens", "--format", "jsonl")
+    (answer,) = client.run(zoo[name], [{"text": text, "want": ["lens"]}])
+    positions = next(e["data"] for e in answer["events"] if e["event"] == "lens")["positions"]
+    assert len(positions) == len(wanted["positions"])
+    for position, expected in zip(positions, wanted["positions"], strict=True):
+        assert_numbers(position, expected)
+
+
+PAUSE = """
+import { pause } from "./pause.js";
+const controller = new AbortController(), { signal } = controller, seen = { adds: 0, removes: 0 };
+for (const name of ["add", "remove"]) {
+  const does = signal[`${name}EventListener`].bind(signal);
+  signal[`${name}EventListener`] = (...how) => { seen[`${name}s`]++; does(...how); };
+}
+for (let n = 0; n < 3; n++) await pause(0, signal);
+const told = pause(60_000, signal).catch(reason => reason.name);
+controller.abort();
+const again = await pause(0, signal).catch(reason => reason.name);
+console.log(JSON.stringify({ ...seen, told: await told, again }));
+"""
+
+
+def test_a_pause_leaves_no_listener_on_its_signal(client):
+    command = ["node", "--input-type=module", "-e", PAUSE]
+    done = subprocess.run(command, cwd=client.folder, capture_output=True, text=True, check=True)
+    found = {"adds": 4, "removes": 3, "told": "AbortError", "again": "AbortError"}
+    assert json.loads(done.stdout) == found

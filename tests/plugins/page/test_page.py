@@ -2,12 +2,14 @@
 
 import json
 import math
+from shutil import copytree
 from time import monotonic
 
 import numpy as np
 import pytest
 
 from tests.chromium import CONTRAST, chromium, violations
+from tests.plugins.page.test_client import calibrate
 from tests.plugins.page.test_steps import assert_steps, walk_of
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.kinds.lines.generate import generate_texts
@@ -213,9 +215,16 @@ def test_a_text_that_is_typed_is_translated_and_shows_all_its_tabs(opened, zoo):
     assert page.page.input_value("#target-0") == wanted.text
     page.page.wait_for_selector("#tab-ablation")
     tabs = page.page.locator("#tabs button").all_inner_texts()
-    assert tabs == ["Heads", "Beam search", "Next word", "Step by step", "Ablation"]
+    assert tabs == [
+        "Heads",
+        "Beam search",
+        "Next word",
+        "Step by step",
+        "Logits and lens",
+        "Ablation",
+    ]
     assert page.page.locator("#report, #decide").count() == 0  # only a service computes them
-    for tab in ("search", "next", "steps", "ablation", "heads"):
+    for tab in ("search", "next", "steps", "logits", "ablation", "heads"):
         page.page.click(f"#tab-{tab}")
         page.page.wait_for_selector(f"#panel-{tab} :is(svg, table, button)")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 1280
@@ -288,7 +297,7 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
     page = Page(context, exported("translate"))
     page.type(TEXT)
     page.page.wait_for_selector("#tab-ablation")
-    for tab in ("search", "next", "steps", "ablation", "heads"):
+    for tab in ("search", "next", "steps", "logits", "ablation", "heads"):
         page.page.click(f"#tab-{tab}")
         page.page.wait_for_selector(f"#panel-{tab} :is(svg, table, button)")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400, tab
@@ -296,7 +305,7 @@ def test_a_phone_has_room_for_all_of_it(browser, exported):
 
 
 def test_what_cannot_be_computed_is_said_in_a_line(opened):
-    page = opened("translate")
+    page = opened("classifier")
     unseen = "".join(filter(is_blank, map(chr, range(0x110000))))
     for blank in (" ", unseen, None):
         with pytest.raises(Exception, match="text: is missing, or is blank; give a sentence"):
@@ -309,6 +318,27 @@ def test_what_cannot_be_computed_is_said_in_a_line(opened):
     assert page.page.locator(".status.wrong").count() == 0
     page.page.fill("#source-0", "\u200b")
     page.until("/is blank/.test(document.querySelector('.status.wrong')?.textContent)", None)
+
+
+def test_a_text_longer_than_the_model_takes_is_shown_in_parts(opened, zoo):
+    text = "The old house is green and the woman sleeps in the garden, but the dog runs " * 4
+    page = opened("translate")
+    page.page.fill("#source-0", text)
+    wanted = open_model(zoo["translate"], device="cpu").translator.translate([text])[0]
+    page.until_value(wanted.text)
+    page.until("!document.querySelector('#sentence').hidden", None)
+    assert page.page.locator("#sentence option").count() == wanted.n_parts > 1
+
+
+def test_a_calibrated_model_marks_doubtful_words(browser, zoo, tmp_path):
+    path = copytree(zoo["translate"], tmp_path / "model")
+    calibrate(path, intercept=3.0)
+    export_page(path, tmp_path / "page.html")
+    page = Page(browser.new_context(offline=True), tmp_path / "page.html")
+    page.type(TEXT)
+    page.until("document.querySelectorAll('.written .word.suspect').length > 0", None)
+    assert page.run(text=TEXT)["doubt"] >= 0.5
+    assert page.problems == []
 
 
 def test_the_policy_lets_nothing_else_run_or_load(opened):

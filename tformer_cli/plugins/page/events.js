@@ -3,6 +3,7 @@
 import { force, positionOf } from "./engine/search.js";
 import { isShifted, linksOf, meanMap, spansIn, spellWords, wordWeights } from "./alignment.js";
 import { BOS, EOS, mapOf, rowsAt, softmax } from "./answers.js";
+import { lensOf } from "./lens.js";
 import { measureHead, roleOf } from "./measures.js";
 import { data } from "./parts.js";
 import { stepsOf } from "./steps.js";
@@ -11,7 +12,7 @@ const N_NEXT = 64, N_RAREST = 2, FEWEST_TOKENS = 6;
 const sum = list => list.reduce((total, number) => total + number, 0);
 
 /** Events by name, the cheapest first: each is read from the page, a record, the heads that are off and what else is asked, or is null. */
-export const EVENTS = { alignment: alignmentOf, heads: headsOf, tree: treeOf, next: nextOf, off: effectsOf, step: stepsOf };
+export const EVENTS = { alignment: alignmentOf, heads: headsOf, tree: treeOf, next: nextOf, lens: lensOf, off: effectsOf, step: stepsOf };
 
 /** Words of both sides, and the links of a map (T + 1, S) between them. */
 function wordsOf(page, record) {

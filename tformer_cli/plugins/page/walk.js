@@ -48,13 +48,13 @@ export function traceNorm(before, { weight, bias, epsilon, isCentered }, of) {
  *
  * Returns rows(place, name, n), n rows in float64 of all positions, and last(place), the values of the last call.
  */
-export function observe(model, record, at) {
+export function observe(model, record, at, off = []) {
   const seen = {};
   model.watch = (place, values) => (seen[place] ??= []).push(values);
   try {
-    const source = record.source && model.encode(record.source.ids);
+    const source = record.source && model.encode(record.source.ids, { off });
     if (record.rows) model.outputs(source, [at]);
-    else force(model, source, record.ids.slice(0, -1), { top: 1 });
+    else force(model, source, record.ids.slice(0, -1), { off, top: 1 });
   } finally {
     model.watch = null;
   }

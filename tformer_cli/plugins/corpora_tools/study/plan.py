@@ -247,7 +247,7 @@ def _check_lengths(study: Study) -> None:
 
 def check_data(study: Study) -> None:
     """Checks that the files of all corpora and of the test set exist."""
-    from tformer_cli.train.data import check_files, check_files_of
+    from tformer_cli.train.checking import check_files, check_files_of
 
     for variant, recipe in study.recipes.items():
         try:
