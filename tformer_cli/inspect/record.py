@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from reprlib import Repr
 from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
@@ -53,6 +54,10 @@ class PageExtras:
     search_pieces: dict[int, str]
 
 
+_SHORT = Repr()
+_SHORT.maxstring = 40
+
+
 class OfSentence(Protocol):
     """A record of one sentence."""
 
@@ -73,8 +78,8 @@ class SentenceRecord:
         return self.sentence.shown_target
 
     def __repr__(self: OfSentence) -> str:
-        sentence = self.sentence
-        return f"<{type(self).__name__}: {sentence.source!r}, {sentence.shown_target!r}>"
+        texts = self.sentence.source, self.sentence.shown_target
+        return f"<{type(self).__name__}: {', '.join(map(_SHORT.repr, texts))}>"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -4,11 +4,11 @@ Everything is read from files, while others write them; nothing is changed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tformer_cli.artifacts.job_file import JobRecord, Spent, State, read_job
 from tformer_cli.errors import TformerError
@@ -18,6 +18,8 @@ from tformer_cli.recipe import RECIPE, load_recipe
 from tformer_cli.show.curves import METRICS_FILE, RunMetrics, read_run
 
 TRAIN = "train"
+Source = TypeVar("Source")
+Value = TypeVar("Value")
 
 
 def find_jobs(directory: Path) -> dict[str, JobRecord]:
@@ -49,9 +51,9 @@ def _read_run(run: Path) -> JobRecord | None:
     if not (run / RECIPE).is_file() and not (holder and is_running):
         return None
     # A run that prepares its data has no recipe yet
-    recipe = load_recipe(str(run / RECIPE)) if (run / RECIPE).is_file() else None
+    recipe = _if_readable(load_recipe, str(run / RECIPE))
     checkpoint = _last_checkpoint(run)
-    metrics = read_run(run) if (run / METRICS_FILE).is_file() else None
+    metrics = _if_readable(read_run, run)
     last = metrics.reports[-1] if metrics is not None and metrics.reports else {}
     times = () if metrics is None else _times(metrics, last)
     step, seconds = int(last.get("step", 0)), sum(row.seconds for row in times)
@@ -82,6 +84,13 @@ def _read_run(run: Path) -> JobRecord | None:
         seconds_left=seconds * (1.0 - share) / share if share else None,
         times=times,
     )
+
+
+def _if_readable(read: Callable[[Source], Value], source: Source) -> Value | None:
+    """Reads a file of a run; None if it is not there yet or cannot be read."""
+    with suppress(TformerError):
+        return read(source)
+    return None
 
 
 def _times(metrics: RunMetrics, last: Mapping[str, float]) -> tuple[Spent, ...]:
