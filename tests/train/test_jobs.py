@@ -30,7 +30,9 @@ def run(finished, tmp_path):
     recipe = (finished / "recipe.toml").read_text()
     assert recipe.count("max_steps = 2\n") == 1
     (run / "recipe.toml").write_text(recipe.replace("max_steps = 2\n", "max_steps = 40\n"))
-    (run / ".lock").write_text('{"process": 4321, "host": "far", "since": "2026-01-01T00:00:00"}')
+    (run / ".lock").write_text(
+        '{"process": 99999999, "host": "far", "since": "2026-01-01T00:00:00"}'
+    )
     events = [
         {"kind": "report", "step": 10, "seconds": 8.0, "share_done": 0.25},
         {"kind": "validation", "step": 10, "scores": {}, "seconds": 4.0, "weights": "current"},
@@ -43,7 +45,12 @@ def run(finished, tmp_path):
 
 def test_a_killed_run_says_how_far_it_was(run):
     (job,) = find_jobs(run).values()
-    assert (job.command, job.state, job.process, job.host) == ("train", "interrupted", 4321, "far")
+    assert (job.command, job.state, job.process, job.host) == (
+        "train",
+        "interrupted",
+        99999999,
+        "far",
+    )
     assert (job.done, job.total, job.unit) == (30, 40, "steps")
     assert [(row.part, row.seconds) for row in job.times] == [("training", 20), ("validating", 6)]
     assert job.seconds == 26
@@ -51,7 +58,7 @@ def test_a_killed_run_says_how_far_it_was(run):
     assert job.seconds_left == pytest.approx(26 / 3)
     text = output_of("info", run)
     assert "interrupted after" in text
-    assert "in process 4321 on far; the same command resumes it" in text
+    assert "in process 99999999 on far; the same command resumes it" in text
     assert "30 of 40 steps (75%)" in text
     assert "training 77%, validating 23%" in text
 
@@ -61,6 +68,7 @@ def test_a_run_that_goes_on_has_time_left(run):
     with lock_directory(run):
         record = record_of("info", run, "--format", "json")
         text = output_of("info", run)
+    assert "running; last report at" in text  # the process in the lock has ended
     assert record["schema"] == "tformer.jobs/1"
     (job,) = record["jobs"]
     assert (job["path"], job["schema"], job["state"]) == ("", "tformer.job/1", "running")

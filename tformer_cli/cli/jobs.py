@@ -81,7 +81,8 @@ def _state(job: "JobRecord") -> str:
     updated = _local(job.updated)
     by = "" if job.process is None else f" in process {job.process} on {visible(job.host, 200)}"
     if job.state == "running":
-        return f"running since {_local(job.begun)}{by}; last report at {updated}"
+        since = f" since {_local(job.begun)}" if by else ""
+        return f"running{since}{by}; last report at {updated}"
     if job.state == "interrupted":
         return f"interrupted after {updated}{by}; the same command resumes it"
     reason = f": {visible(job.reason, 1000)}" if job.reason else ""

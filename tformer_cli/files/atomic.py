@@ -108,7 +108,7 @@ def remove_leftovers_of(path: Path) -> None:
         for entry in list(path.parent.iterdir()):
             begun = entry.name.startswith(path.name)
             match = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
-            if match is None or _is_alive(int(match[1])):
+            if match is None or is_alive(int(match[1])):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -158,7 +158,7 @@ def scratch_directory() -> Iterator[Path]:
     with suppress(OSError):
         for entry in list(_temporary_directory().iterdir()):
             begun = _SCRATCH_OF.fullmatch(entry.name)
-            if begun and not _is_alive(int(begun[1])) and not entry.is_symlink():
+            if begun and not is_alive(int(begun[1])) and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
     with temporary as directory:
         yield Path(directory)
@@ -233,7 +233,7 @@ def _temporary_directory() -> Path:
     return Path(os.environ.get("TMPDIR", os.curdir))
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     """True if there is such a process; where it cannot be asked without harm, there may be."""
     if os.name != "posix" or process == os.getpid():
         return True
@@ -433,14 +433,14 @@ def _is_held(path: Path, process: int | None) -> bool:
 
         descriptor = os.open(path, os.O_RDONLY)
     except ImportError:
-        return process is not None and _is_alive(process)
+        return process is not None and is_alive(process)
     except OSError:
         return False
     try:
         # Held for a moment; a job that begins just then asks again, see `hold`
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _NO_LOCKS or (process is not None and _is_alive(process))
+        return error.errno not in _NO_LOCKS or (process is not None and is_alive(process))
     finally:
         os.close(descriptor)
     return False

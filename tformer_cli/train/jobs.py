@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tformer_cli.artifacts.job_file import JobRecord, Spent, State, read_job
 from tformer_cli.errors import TformerError
-from tformer_cli.files.atomic import LOCK, is_held
+from tformer_cli.files.atomic import LOCK, is_alive, is_held
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.recipe import RECIPE, load_recipe
 from tformer_cli.show.curves import METRICS_FILE, RunMetrics, read_run
@@ -48,6 +48,9 @@ def _read_run(run: Path) -> JobRecord | None:
     process = holder.get("process")
     process = process if isinstance(process, int) else None
     is_running = is_held(run, process)
+    # A training with --fresh names itself only when it replaces the run
+    if is_running and process is not None and not is_alive(process):
+        process = None
     if not (run / RECIPE).is_file() and not (holder and is_running):
         return None
     # A run that prepares its data has no recipe yet

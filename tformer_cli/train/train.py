@@ -201,7 +201,8 @@ def train(
         if finished is not None:
             state = TrainingState.from_json(finished)
             return TrainingResult(run=run, was_finished=True, state=state)
-        if processes.is_first:
+        replaces_run = fresh and has_run(run)
+        if processes.is_first and not replaces_run:
             sign_lock(run)
         tell = progress if processes.is_first else None
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
@@ -262,6 +263,7 @@ def _start(
     if processes.is_first:
         if fresh:  # only now that recipe and data are known to be good
             _clear(run)
+            sign_lock(run)
         write_text(run / TOKENIZER, prepared.tokenizer.to_json())
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
