@@ -58,7 +58,9 @@ def export(
         shown="float32",
     ),
     precision: Literal["int8", "float16", "float32"] | None = option_field(
-        None, "Type of the weights in a page; int8 has 10 bits, with a scale for each row.", shown="int8"
+        None,
+        "Type of the weights in a page; int8 has 10 bits, with a scale for each row.",
+        shown="int8",
     ),
     takes_any_size: bool = option_field(False, "Write a page of more than 40 MB, too.", "--force"),
     adapter: AdapterOption = None,
