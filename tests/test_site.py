@@ -18,7 +18,7 @@ def test_links_that_lead_nowhere_and_loads_from_elsewhere_are_found(tmp_path):
     page = tmp_path / "index.html"
     (tmp_path / "commands/fill.html").write_text('<h1 id="top">fill</h1><a href="../index.html">')
     page.write_text(
-        '<p id="here"><a href="#here"><a class="x" href="commands/fill.html#top">'
+        '<p id="here"><a href="#here"><a href="#t=a+b"><a class="x" href="commands/fill.html#top">'
         '<a href="https://example.org"><img src="data:image/png;base64,AA==">'
     )
     assert problems_of(tmp_path) == []
@@ -77,7 +77,8 @@ def test_a_page_computes_a_model_and_says_which(zoo, tmp_path, monkeypatch, name
     assert [path.name for path in tmp_path.iterdir() if path.name != "extra"] == ["live-model.md"]
     text = (tmp_path / "live-model.md").read_text()
     page = (tmp_path / "extra/model.html").read_text()
-    assert set(re.findall('(?:src|href)="([^"]+)"', text)) == {"model.html"}
+    address = "model.html" if name else "model.html#t=h+a+b+e+d"
+    assert set(re.findall('(?:src|href)="([^"]+)"', text)) == {address}
     assert '<script type="text/plain" id="weights">' in page
     said = {
         "translate": "It is `translate` (en to fr, step 1).",

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
@@ -27,10 +27,13 @@ from tformer_cli.text.lines import read_lines
 
 MOST_PAINT = 300
 """Milliseconds to the first paint, as the page promises."""
+MOST_SECONDS = 120
+"""Seconds to wait for the service: to start, to answer, and to end."""
 BARE = """
 async text => {
     const begun = performance.now();
     const answer = await fetch('api/translate', { method: 'POST',
+        signal: AbortSignal.timeout(120_000),
         headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ text }) });
     await answer.text();
     return performance.now() - begun;
@@ -39,6 +42,7 @@ async text => {
 TYPED = """
 async text => {
     const source = document.querySelector('#source-0'), begun = performance.now(), found = {};
+    const late = new Promise((_, fail) => setTimeout(fail, 120_000, new Error('nothing is drawn')));
     const drawn = (name, selector, isThere) => new Promise(done => {
         const observer = new MutationObserver(() => {
             if (!isThere()) return;
@@ -52,7 +56,7 @@ async text => {
         drawn('heads', '#overview', () => document.querySelector('#source-text').textContent === text)];
     source.value = text;
     source.dispatchEvent(new Event('input', { bubbles: true }));
-    await Promise.all(all);
+    await Promise.race([Promise.all(all), late]);
     return found;
 }
 """  # noqa: E501
@@ -138,16 +142,23 @@ def serve_model(model):
     process = subprocess.Popen([*TFORMER, "serve", f"m={model}", "--port", str(port)])
     address = f"http://127.0.0.1:{port}"
     try:
-        while process.poll() is None:
-            try:
-                urllib.request.urlopen(f"{address}/ready").close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_until_ready(process, address)
         yield address
     finally:
         process.terminate()
-        process.wait()
+        try:
+            process.wait(MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def wait_until_ready(process, address):
+    end = time.monotonic() + MOST_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        with suppress(OSError), urllib.request.urlopen(f"{address}/ready", timeout=MOST_SECONDS):
+            return
+        time.sleep(0.1)
+    raise SystemExit(f"{address}: the service was not ready within {MOST_SECONDS} s")
 
 
 if __name__ == "__main__":
