@@ -2,7 +2,7 @@
 
     python tests/benchmarks/page_models.py NAME=MODEL:TEXTS ... [--lines 100] [--seconds 60]
 
-Each model is exported twice, in float32 and as int8, and both pages are opened in Chromium from
+Each model is exported twice, in float32 and as int10, and both pages are opened in Chromium from
 their files, without a network. What a page answers to the lines of TEXTS (translations, labels,
 tags, filled gaps, continuations of a greedy search; of vectors: none of whose numbers differs by
 1e-4) is compared with the Python API in float32, and the weights of all heads in five lines, in
@@ -69,7 +69,7 @@ def main():
 
 
 COLUMNS = (
-    *("float32 MB", "int8 MB", "weights differ by", "float32: equal", "int8: equal"),
+    *("float32 MB", "int10 MB", "weights differ by", "float32: equal", "int10: equal"),
     *("ms a line", "opened in ms", "errors", "axe"),
 )
 
@@ -82,17 +82,17 @@ def compare(browser, path, lines, folder, seconds):
     settings = {"sampling": False} if verb == "generate" else {}
     wanted = list(map(read, getattr(model, verb)(lines, **settings)))
     results = []
-    for precision in ("float32", "int8"):
+    for precision in ("float32", "int10"):
         file = folder / "page.html"
         size = export_page(path, file, precision=precision, takes_any_size=True)
         results.append((size, *open_page(browser, file, lines, key, wanted, seconds)))
-    (large, same, times, opened, problems, pages_heads), (small, same_of_int8, *_) = results
+    (large, same, times, opened, problems, pages_heads), (small, same_of_int10, *_) = results
     return (
         f"{large / 1e6:.1f}",
         f"{small / 1e6:.1f}",
         f"{difference_of(path, lines, pages_heads):.1e}",
         same,
-        same_of_int8,
+        same_of_int10,
         f"{statistics.median(times):.0f}",
         f"{opened:.0f}",
         *problems,
