@@ -32,6 +32,11 @@ def test_auroc_counts_the_pairs_that_are_in_order():
     ]  # fmt: skip
     assert auroc(SCORES, WRONG) == pytest.approx(np.mean(pairs))
     assert auroc([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1]) == pytest.approx(2 / 3)
+    # Mann & Whitney 1947: U from the sum of the ranks of the wrong ones, ties with their mean rank
+    ranks = [(score > SCORES).sum() + ((score == SCORES).sum() + 1) / 2 for score in SCORES]
+    n_wrong, n_right = WRONG.sum(), (~WRONG).sum()
+    u = np.array(ranks)[WRONG].sum() - n_wrong * (n_wrong + 1) / 2
+    assert auroc(SCORES, WRONG) == pytest.approx(u / (n_wrong * n_right))
     assert np.isnan(auroc([1.0, 2.0], [0, 0]))
 
 

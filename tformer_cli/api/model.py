@@ -114,7 +114,7 @@ class LoadedModel(InspectedModel):
             lines: source sentences.
             buffer_lines: lines that are batched together; 1 answers line by line.
             doubt: whether translations say how probably they are wrong, as their `doubt`; for a
-                model that `tformer calibrate` has seen.
+                model that `train` or `tformer calibrate` has calibrated.
 
         Raises:
             TypeError: if the lines are one string, or hold something else.

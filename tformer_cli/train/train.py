@@ -65,6 +65,7 @@ from tformer_cli.text.loading.loader import (
     TrainingLoader,
 )
 from tformer_cli.text.tokenizer import Tokenizer, parse_tokenizer, read_tokenizer
+from tformer_cli.train.calibration import calibrate_run
 from tformer_cli.train.data import (
     completed_recipe,
     encoded_corpora,
@@ -122,6 +123,8 @@ class TrainingResult:
     inspection_seconds: float = 0.0
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
+    calibration: str = ""
+    """What became of the doubt's calibration, a sentence; see `calibrate_run`."""
 
     def __str__(self) -> str:
         return f"{self.run}: {self.state.reason} (step {self.state.step})"
@@ -229,11 +232,18 @@ def _run(
             aligned = None if observers is None else store_measured_heads(recipe, run)
         except ArtifactError as error:  # the place was good at the start: the work has failed
             raise TformerError(str(error)) from None
+    state = prepared.trainer.state
+    calibration = ""
+    if observers is not None:  # the run is whole: who interrupts this loses only the doubt
+        calibration = calibrate_run(
+            recipe, run, prepared.validation, state.tokens, prepared.started.device
+        )
     return TrainingResult(
         run=run,
         was_finished=False,
-        state=prepared.trainer.state,
+        state=state,
         aligned=aligned,
+        calibration=calibration,
         n_inspections=0 if follower is None else follower.n_records,
         inspection_seconds=0.0 if follower is None else follower.seconds,
     )

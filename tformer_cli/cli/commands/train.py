@@ -281,6 +281,8 @@ def run_training(
         )
     if result.aligned is not None:
         note(describe_alignment(result.aligned, run), quiet=quiet)
+    if result.calibration:
+        note(f"{run}: {result.calibration}", quiet=quiet)
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)

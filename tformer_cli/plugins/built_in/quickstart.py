@@ -1,14 +1,13 @@
 """The quickstarts: a built-in corpus, a small model, its scores and its heads, start to end."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tformer_cli.artifacts.config_file import FREQUENCIES, TASKS, TOKENIZER
-from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.artifacts.config_file import DOUBT, FREQUENCIES, TASKS, TOKENIZER
+from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,
     LabelEvaluation,
@@ -29,6 +28,8 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import Recipe, has_run
 from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import SentencePair, read_corpus
+from tformer_cli.train.calibration import calibrate_run
+from tformer_cli.train.data import validation_pairs
 from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
 
@@ -41,9 +42,6 @@ FAMOUS = (
 PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
 # Examples of the test that are shown.
 N_TRANSLATIONS, N_LABELED = 5, 6
-# Held-out pairs to which doubt is fitted: seconds, where all would take a minute.
-N_CALIBRATED = 500
-CALIBRATE = "tformer_cli.plugins.instruments.jobs.calibrate:calibrate"
 PAGE = "heads.html"
 # The model itself as a page, and what writes it; pages read no pictures.
 LIVE_PAGE, EXPORT_PAGE = "page.html", "tformer_cli.plugins.page.export:export_page"
@@ -88,9 +86,10 @@ def quickstart(
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     if training.was_finished:  # perhaps before heads were measured
         training = replace(training, aligned=store_measured_heads(recipe, run))
+        if not (run / DOUBT).is_file():
+            state, valid = training.state, validation_pairs(recipe)
+            calibrate_run(recipe, run, valid, state.tokens, state.device or device)
     pairs = held_out_pairs(recipe)
-    if recipe.task.kind == "translate":
-        _calibrate(run, held_out_pairs(recipe, "valid")[:N_CALIBRATED], device)
     tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
     write_text(page, tested.page)
@@ -119,19 +118,10 @@ def _check_place(recipe: Recipe, run: Path) -> None:
         raise ArtifactError(f"{run}: holds other files ({shown}); name a new directory")
 
 
-def held_out_pairs(recipe: Recipe, split: str = "test") -> list[SentencePair]:
+def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
     trained = recipe.data.train[0]
-    held_out: dict[str, Any] = {trained.format: split}  # its name is that of the split's field
+    held_out: dict[str, Any] = {trained.format: "test"}  # its name is that of the split's field
     return list(read_corpus(replace(trained, **held_out), ""))
-
-
-def _calibrate(run: Path, pairs: Sequence[SentencePair], device: str) -> None:
-    """Fits doubt to pairs that training did not learn, so that nonsense is marked as doubtful."""
-    opened = open_model(run, "translate", device=device, n_best=1)
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    # A model that translates nothing well has no doubt to fit: `tformer calibrate` says so
-    with suppress(DataError):
-        load_place(CALIBRATE)(opened, sources, references)
 
 
 def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[Evaluation]:

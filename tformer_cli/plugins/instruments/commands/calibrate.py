@@ -75,13 +75,14 @@ def calibrate(
     """Calibrate `translate --doubt` on held-out text.
 
     The model translates the text as it is, and again with some lines broken on purpose. A logistic
-    regression learns the probability that a translation is wrong from its log-probability,
-    attention, length and words, and is stored in the model directory. The report compares it with
-    the log-probability by itself, all by cross-validation. 1,000 lines take a minute or two.
+    regression learns the probability that a translation is wrong from its log-probabilities,
+    lengths and words, and is stored in the model directory. The report compares it with the
+    log-probability by itself, all by cross-validation. 1,000 lines take a minute or two. `train`
+    does this at its end, by held-out pairs.
 
     Examples:
         tformer calibrate runs/quickstart -i corpus/valid.en --reference corpus/valid.fr
-        tformer translate runs/quickstart -i a.en --format jsonl --doubt
+        tformer translate runs/quickstart -i a.en --format jsonl
     """
     refuse(
         {"adapter": options.adapter},
@@ -117,7 +118,7 @@ def calibrate(
         for line in table(report):
             write_line(line)
     note(
-        f"{opened.directory.path}: calibration stored; translate --format jsonl --doubt uses it",
+        f"{opened.directory.path}: calibration stored; translate --format jsonl uses it",
         quiet=quiet,
     )
 
