@@ -99,6 +99,16 @@ def test_a_run_that_prepares_its_data_is_running_too(tmp_path):
     assert find_jobs(tmp_path) == {}
 
 
+def test_a_model_with_its_recipe_is_no_job_and_odd_metrics_cost_only_the_times(run, finished):
+    (run / "metrics.jsonl").write_text(
+        '{"kind": "report", "step": 3}\n{"kind": "validation", "step": 4, "scores": {}}\n'
+    )
+    (job,) = find_jobs(run).values()
+    assert (job.done, job.times, job.seconds, job.per_second) == (4, (), 0, None)
+    (run / ".lock").unlink()
+    assert find_jobs(run) == {}
+
+
 def test_runs_of_several_seeds_are_listed(run, tmp_path, finished):
     folder = tmp_path / "seeds"
     shutil.copytree(finished, folder / "seed-9")

@@ -4,6 +4,7 @@ Everything is read from files, while others write them; nothing is changed.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -51,25 +52,27 @@ def _read_run(run: Path) -> JobRecord | None:
     # A training with --fresh names itself only when it replaces the run
     if is_running and process is not None and not is_alive(process):
         process = None
-    if not (run / RECIPE).is_file() and not (holder and is_running):
+    if not (run / LOCK).is_file() or not ((run / RECIPE).is_file() or (holder and is_running)):
         return None
     # A run that prepares its data has no recipe yet
     recipe = _if_readable(load_recipe, str(run / RECIPE))
     checkpoint = _last_checkpoint(run)
     metrics = _if_readable(read_run, run)
     last = metrics.reports[-1] if metrics is not None and metrics.reports else {}
-    times = () if metrics is None else _times(metrics, last)
+    times: tuple[Spent, ...] = ()
+    with suppress(KeyError, TypeError):  # a line that somebody has changed
+        times = () if metrics is None else _times(metrics, last)
     step, seconds = int(last.get("step", 0)), sum(row.seconds for row in times)
     if metrics is not None and metrics.validations:  # there may be no report yet
         step = max(step, int(metrics.validations[-1]["step"]))
-    share = float(last.get("share_done") or 0.0)
+    share = _number(last.get("share_done"))
     reason = str(checkpoint.get("reason", ""))
     state: State = "running" if is_running else "finished" if reason else "interrupted"
     if state == "finished":  # the last report may be of some steps before
-        step, seconds = int(checkpoint["step"]), max(seconds, float(checkpoint["seconds"]))
-    changed = max(
-        file.stat().st_mtime for file in (run / LOCK, run / METRICS_FILE) if file.exists()
-    )
+        step = int(_number(checkpoint.get("step")))
+        seconds = max(seconds, _number(checkpoint.get("seconds")))
+    files = [run / name for name in (LOCK, RECIPE, METRICS_FILE)]
+    changed = max(file.stat().st_mtime for file in files if file.exists())
     return JobRecord(
         command=TRAIN,
         state=state,
@@ -105,6 +108,10 @@ def _times(metrics: RunMetrics, last: Mapping[str, float]) -> tuple[Spent, ...]:
         Spent(part="training", seconds=max(0.0, seconds - before)),
         Spent(part="validating", seconds=sum(entry["seconds"] for entry in validations)),
     )
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 def _last_checkpoint(run: Path) -> dict[str, Any]:
