@@ -48,6 +48,7 @@ def test_one_table_of_all_runs_which_compare_and_plot_take_as_they_are(write_stu
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("2 seeds, 15 validation examples\n")
     assert "out/one/seed-2: finished after 3 steps" in done.stderr
+    assert done.stderr.count(" (4 of 4 runs)\n") == 1
     record = record_of(*command, "--format", "json", "-q")
     base, other = record["variants"]
     assert (record["schema"], other["changes"]) == ("tformer.study/1", {"model.n_heads": 1})

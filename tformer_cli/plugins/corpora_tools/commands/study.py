@@ -151,7 +151,7 @@ def study(
         _show_runs(chosen)
         return
     _begin(chosen)
-    with _display(quiet=quiet) as display:
+    with _display(chosen, quiet=quiet) as display:
         _train(chosen, machine, display)
     report, page = _report(chosen, machine.device, quiet=quiet)
     if page is not None:
@@ -250,6 +250,9 @@ def _write_files(study: "Study", page: "Document") -> None:
 class StudyDisplay:
     """Shows nothing: `--quiet`."""
 
+    def __init__(self, n_runs: int, n_finished: int) -> None:
+        self.n_runs, self.n_finished = n_runs, n_finished
+
     def begin(self, run: "StudyRun") -> None: ...
 
     def end(self, run: "StudyRun", problem: str) -> None: ...
@@ -264,13 +267,16 @@ class PlainDisplay(StudyDisplay):
         note(f"{run.directory}: training")
 
     def end(self, run: "StudyRun", problem: str) -> None:
-        note(f"{run.directory}: {f'failed: {problem}' if problem else _result_of(run)}")
+        self.n_finished += not problem
+        result = f"failed: {problem}" if problem else _result_of(run)
+        note(f"{run.directory}: {result} ({self.n_finished} of {self.n_runs} runs)")
 
 
-class LiveDisplay(StudyDisplay):
+class LiveDisplay(PlainDisplay):
     """Shows a bar for each run that is training, above it a line for each that has ended."""
 
-    def __init__(self, progress: "Progress") -> None:
+    def __init__(self, n_runs: int, n_finished: int, progress: "Progress") -> None:
+        super().__init__(n_runs, n_finished)
         self._progress = progress
         self._tasks: dict[Path, TaskID] = {}
 
@@ -281,7 +287,7 @@ class LiveDisplay(StudyDisplay):
 
     def end(self, run: "StudyRun", problem: str) -> None:
         self._progress.remove_task(self._tasks.pop(run.directory))
-        note(f"{run.directory}: {f'failed: {problem}' if problem else _result_of(run)}")
+        super().end(run, problem)
 
     def look(self, running: Sequence["StudyRun"]) -> None:
         from tformer_cli.show.curves import read_run
@@ -299,11 +305,14 @@ class LiveDisplay(StudyDisplay):
 
 
 @contextmanager
-def _display(*, quiet: bool) -> Iterator[StudyDisplay]:
+def _display(study: "Study", *, quiet: bool) -> Iterator[StudyDisplay]:
+    from tformer_cli.plugins.corpora_tools.study.plan import is_finished
+
+    counts = len(study.runs), sum(map(is_finished, study.runs))
     if quiet:
-        yield StudyDisplay()
+        yield StudyDisplay(*counts)
     elif not is_live():
-        yield PlainDisplay()
+        yield PlainDisplay(*counts)
     else:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -311,7 +320,7 @@ def _display(*, quiet: bool) -> Iterator[StudyDisplay]:
         detail = TextColumn("{task.fields[detail]}", markup=False)
         columns = text, BarColumn(), detail, TimeElapsedColumn()
         with Progress(*columns, console=stderr_console(), refresh_per_second=2) as progress:
-            yield LiveDisplay(progress)
+            yield LiveDisplay(*counts, progress)
 
 
 def _result_of(run: "StudyRun") -> str:
