@@ -707,9 +707,9 @@ def calibration(path, odds):
     names = [signal.name for signal in SIGNALS]
     n = len(names)
     return Calibration(
-        schema=SCHEMA, step=read_config(path).step, heads=((1, 0),), signals=names,
+        schema=SCHEMA, step=read_config(path).step, signals=names,
         means=[0.0] * n, deviations=[1.0] * n, weights=[0.0] * 2 * n, intercept=odds,
-        log_ratio=0.0, masses=(), lengths=(), lines=50, below=0.3, broken=0.1, scores={},
+        log_ratio=0.0, lines=50, below=0.3, broken=0.1, scores={},
     )  # fmt: skip
 
 
