@@ -2,7 +2,7 @@
 
 import { viewData } from "./adopt.js";
 import { OFFERS } from "./client.js";
-import { card, chosenHead, clean, data, isPrinting, KINDS, kindName, make, pinnedRow, rowsOf, showTabs, tabs, update } from "./parts.js";
+import { card, chosenHead, clean, data, elements, isPrinting, KINDS, kindName, make, pinnedRow, rowsOf, showTabs, tabs, update } from "./parts.js";
 
 /** Lets these tabs ask; current() returns the inspected side and sentence, keepingFocus(does) redraws. */
 export function letAsk(current, keepingFocus) {
@@ -51,6 +51,7 @@ export function letAsk(current, keepingFocus) {
     tab.show = (panel, one) => {
       const fields = fieldsOf(), problem = problemOf(one), before = asked;
       if (formOf && !isPrinting) panel.append(formOf(one));
+      for (const token of elements(".strip .query")) token.classList.remove("query"); // that of other steps
       if (!problem && (isPrinting || isThere(one, fields))) return show(panel, one);
       asked = { one, key: JSON.stringify([fields, problem]) };
       panel.append(status);

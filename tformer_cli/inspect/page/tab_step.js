@@ -24,7 +24,6 @@ addTab({
         + `${checks.length} comparisons with the numbers it computed, largest difference ${chosen.difference.toExponential(1)}. `
         + `${chosen.is_whole ? "Orange is above 0, blue below." : "Long vectors are cut to their first components. To see them whole: "}`,
       ...(chosen.is_whole ? [] : [make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`)]))));
-    for (const token of elements(".strip .query")) token.classList.remove("query");
     if (chosen.is_whole) { // marks the query token
       const strip = byId(chosen.head.startsWith("enc") ? "source" : "target").children;
       strip[chosen.row + (chosen.head.startsWith("enc") ? 0 : 1)].classList.add("query");
