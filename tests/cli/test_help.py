@@ -134,12 +134,12 @@ def test_commands_stand_in_panels():
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:6] == ["quickstart", "guide", "recipes", "models", "make-corpus", "help"]
-    assert names[6:11] == ["train", "distill", "plot", "data", "tokenize"]
-    assert names[11:16] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
-    assert names[16] == "calibrate"
-    assert names[17:22] == ["classify", "tag", "generate", "fill", "embed"]
-    assert names[22:28] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
-    assert names[28] == "inspect-heads"
+    assert names[6:12] == ["train", "study", "distill", "plot", "data", "tokenize"]
+    assert names[12:17] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
+    assert names[17] == "calibrate"
+    assert names[18:23] == ["classify", "tag", "generate", "fill", "embed"]
+    assert names[23:29] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
+    assert names[29] == "inspect-heads"
 
 
 def test_common_options_come_first():
