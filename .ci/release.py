@@ -275,7 +275,7 @@ def main() -> None:
             python = work / "tools/bin/python"
             run(python, "-m", "pip", "install", "-q", "-c", constraints, *TOOLS)
         wheels = QUICK_WHEELS if options.quick else WHEELS
-        files = build_twice(work, python, wheels, options.output)
+        files = build_twice(work, python, wheels, options.output.resolve())
         if not options.quick:
             check_metadata(work / "tools/bin", files)
         for file, proof in proofs(files, work, options.arm_root, is_quick=options.quick):
