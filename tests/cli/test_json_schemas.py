@@ -26,6 +26,7 @@ COMMANDS = {
 ELSEWHERE = {
     "calibrate": "tests/inspect/test_doubt.py",
     "distill": "tests/plugins/corpora_tools/distill",
+    "study": "tests/plugins/corpora_tools/study",
 }
 
 

@@ -28,8 +28,6 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import Recipe, has_run
 from tformer_cli.sockets import load_place
 from tformer_cli.text.corpora import SentencePair, read_corpus
-from tformer_cli.train.calibration import calibrate_run
-from tformer_cli.train.data import validation_pairs
 from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
 
@@ -87,6 +85,9 @@ def quickstart(
     if training.was_finished:  # perhaps before heads were measured
         training = replace(training, aligned=store_measured_heads(recipe, run))
         if not (run / DOUBT).is_file():
+            from tformer_cli.train.calibration import calibrate_run
+            from tformer_cli.train.data import validation_pairs
+
             state, valid = training.state, validation_pairs(recipe)
             calibrate_run(recipe, run, valid, state.tokens, state.device or device)
     pairs = held_out_pairs(recipe)
