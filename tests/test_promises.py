@@ -120,8 +120,8 @@ def promised_fields(zoo) -> Iterator[tuple[str, set[str]]]:
 @cache
 def read_promises() -> dict[str, set[str]]:
     lines = FILE.read_text("utf-8").splitlines()[1:]
-    rows = (line.split(": ", 1) for line in lines)
-    return {name: set(names.split(" ")) for name, names in rows}
+    rows = (line.split(":", 1) for line in lines)
+    return {name: set(names.split()) for name, names in rows}
 
 
 @pytest.fixture(scope="module")
