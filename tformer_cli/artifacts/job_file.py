@@ -70,6 +70,8 @@ def read_job(directory: Path) -> JobRecord | None:
     Raises an ArtifactError if the record is damaged.
     """
     file = directory / JOB
+    if not directory.is_dir():
+        return None
     try:
         record = structure(JobRecord, json.loads(read_regular(file, MIB)))
     except FileNotFoundError:
@@ -77,7 +79,7 @@ def read_job(directory: Path) -> JobRecord | None:
     except (OSError, ValueError, RecursionError, StructureError) as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(
-            f"{file}: is damaged ({reason}); remove it, nothing but `tformer info` reads it"
+            f"{file}: is damaged ({reason}); only `tformer info` needs this record of a job"
         ) from None
     runs = record.host != socket.gethostname() or is_held(directory, record.process)
     if record.state == "running" and not runs:

@@ -131,6 +131,11 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
     assert "shortlist.safetensors" in damaged.stderr
 
 
+def test_a_file_is_named_as_a_file(tmp_path):
+    (tmp_path / "texts.jsonl").write_text("{}\n")
+    refused(tmp_path / "texts.jsonl", says="is a file; name a model directory")
+
+
 def test_unreadable_parts_are_an_error_or_a_warning(trained, tmp_path):
     refused(tmp_path)
     shutil.copytree(trained, tmp_path / "new")
