@@ -16,6 +16,7 @@ from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibrat
 from tformer_cli.inspect import doubt
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.plugins.page import export
+from tformer_cli.search.config import DecodingConfig
 
 RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
 TEXTS = [
@@ -114,6 +115,71 @@ def test_long_texts_are_translated_in_parts_as_by_the_command(client, tmp_path, 
     wanted = [line.text for line in translator.translate(LONG)]
     answers = client.run(path, [{"text": text} for text in LONG])
     assert [answer["translation"] for answer in answers] == wanted
+
+
+WRONG = [
+    ({"beam_sise": 4}, "beam_sise: no such key; the keys are text, want, heads_off, "),
+    ({"beam": 4}, "beam: no such key; "),
+    ({"coverage_penalty": 0.2}, "coverage_penalty: no such key; "),
+    ({"constructor": 1}, "constructor: no such key; "),
+    ({"top": 3}, "top: no such key; "),
+    ({"x\ny": 1}, "x y: no such key; "),
+    ({"continues": False}, "continues: no such key; "),
+    ({"heads_off": "cross.1.1"}, "heads_off: must be a list of heads"),
+    ({"heads_off": ["cross.1.1", "nix"]}, "heads_off: no head nix; there are enc.0.0, "),
+    ({"heads_off": ["cross.9.9"]}, "heads_off: no head cross.9.9; there are "),
+    ({"heads_off": [1]}, "heads_off: no head 1; "),
+    ({"want": ["nix"]}, "want: no event nix; there are alignment, heads, "),
+    ({"want": "heads"}, "want: must be a list of events"),
+    *(
+        ({"beam_size": size}, "beam_size: must be an integer from 1 to 10000")
+        for size in (0, 10_001, 2.5, "4", True, [4])
+    ),
+    ({"n_best": 0}, "n_best: must be an integer from 1 to 10000"),
+    ({"n_best": 3, "beam_size": 2}, "n_best: must be at most beam_size = 2, but is 3"),
+    ({"max_length": -1}, "max_length: must be an integer from 0 to 1000000000"),
+    ({"min_length": 5, "max_length": 4}, "min_length: must be at most max_length = 4, but is 5"),
+    ({"length_penalty": 11}, "length_penalty: must be a number from 0 to 10"),
+    ({"length_normalization": "mean"}, "length_normalization: must be gnmt or average"),
+    ({"repetition_penalty": "1.2"}, "repetition_penalty: must be a number from 1 to 1000000"),
+    ({"prefix": 5}, "prefix: must be text"),
+    ({"sentence": -1}, "sentence: must be an integer from 0 to "),
+    ({"text": 5}, "text: must be text"),
+    ({"text": ["a"]}, "text: must be text"),
+    ({"text": None}, "text: is missing, or is blank; give a sentence"),
+    ({"head": 1}, "head: must be text"),
+    ({"token": "dog"}, "token: must be a position, from 0"),
+]
+
+
+def test_what_a_request_may_not_have_is_refused_by_name(client, zoo):
+    asked = [{"text": TEXTS[0], **request} for request, _ in WRONG]
+    answers = client.run(zoo["translate"], [*asked, "text", None])
+    lines = [line for _, line in WRONG] + ["the request: must be an object"] * 2
+    for answer, line in zip(answers, lines, strict=True):
+        assert answer.get("error", "").startswith(line)
+        assert "\n" not in answer["error"]
+
+
+def test_every_setting_of_the_search_may_be_asked_for(client, zoo):
+    """Each setting that the page looks at has a check; null is as good as missing."""
+    decoding = DecodingConfig(beam_size=2, max_length=9)
+    settings = {name: getattr(decoding, name) for name in export._USED}
+    asked = {"text": TEXTS[0], "prefix": "", "sentence": 0, "heads_off": None, **settings}
+    (answer,) = client.run(zoo["translate"], [asked])
+    assert "translation" in answer, answer
+
+
+def test_models_of_other_kinds_take_no_settings_of_the_search(client, zoo):
+    for name in ("classifier", "language_model"):
+        answer, wrong = client.run(zoo[name], [{"text": "A man"}, {"text": "A", "beam_size": 2}])
+        assert "error" not in answer
+        assert wrong["error"].startswith("beam_size: no such key; ")
+    filled, wrong = client.run(
+        zoo["masked"], [{"text": "A [MASK]", "top": 2}, {"text": "A [MASK]", "top": 0}]
+    )
+    assert "filled" in filled
+    assert wrong == {"error": "top: must be an integer from 1 to 100"}
 
 
 def assert_numbers(value, wanted, where=""):

@@ -9,6 +9,7 @@ import { answer, BOS, EOS, mapOf, softmax } from "./answers.js";
 import { EVENTS } from "./events.js";
 import { byId } from "./parts.js";
 import { pause } from "./pause.js";
+import { checkRequest } from "./requests.js";
 
 export const OFFERS = [];
 const N_KEPT = 4, opening = open(), kept = new Map(); // answers to the latest requests, by the request
@@ -111,8 +112,8 @@ function randomOf(seed = Math.floor(2 ** 32 * Math.random())) {
 }
 
 /** For programs and tests: what the model makes of a text, with the weights of all heads (Q, K) and the events that are wanted. */
-async function run({ want = [], head, token, ...request }) {
-  const page = await opening, { tokenizer } = page, body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
+async function run(asked) {
+  const page = await opening, { tokenizer } = page, { want = [], head, token, ...request } = checkRequest(page, asked), body = { ...request, want: undefined, continues: true }, { event, record } = answerOnce(page, body), events = [];
   await ask("", { ...body, want, head, token }, { onEvent: event => events.push(event) });
   const heads = page.heads.map(id => {
     const map = mapOf(page, record, id), nKeys = id.startsWith("dec") ? record.ids.length - 1 : record.source.n;
