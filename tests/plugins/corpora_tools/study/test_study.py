@@ -17,6 +17,12 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.study.plan import read_study
+from tformer_cli.plugins.corpora_tools.study.report import (
+    RunFacts,
+    StudyReport,
+    VariantMeasure,
+    VariantRow,
+)
 from tformer_cli.plugins.corpora_tools.study.worker import __file__ as worker
 from tformer_cli.recipe import load_recipe
 
@@ -88,6 +94,37 @@ def test_one_table_of_all_runs_which_compare_and_plot_take_as_they_are(write_stu
     latex = output_of(*command, "--format", "latex", "-q")
     assert "$\\pm$" in latex
     assert "| one | " in output_of(*command, "--format", "markdown", "-q")
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "p_value", "marked"),
+    [
+        (43.0, 40.0, 0.45, []),
+        (40.0, 43.0, 0.45, []),
+        (43.0, 40.0, 0.01, [0]),
+        (40.0, 43.0, 0.01, [1]),
+        (40.0, 43.0, None, []),
+    ],
+)
+def test_the_best_is_marked_only_if_the_test_tells_it_apart(base, other, p_value, marked):
+    rows = [
+        VariantRow(
+            name=str(mean),
+            changes={},
+            parameters=1,
+            runs=(RunFacts(seed=1, steps=1, tokens=1, minutes=1.0, weights=""),),
+            measures=(
+                VariantMeasure(
+                    name="BLEU", values=(mean,), mean=mean, deviation=1.0, interval=9.0, p_value=p
+                ),
+            ),
+        )
+        for mean, p in ((base, None), (other, p_value))
+    ]
+    report = StudyReport(recipe="r", examples="2 examples", seeds=(1,), variants=tuple(rows))
+    table = report.table()
+    column = table.head.index("BLEU")
+    assert [place for place, row in enumerate(table.rows) if row[column].is_best] == marked
 
 
 def test_a_study_may_grow_but_not_change(write_study):

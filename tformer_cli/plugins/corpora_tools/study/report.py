@@ -26,7 +26,11 @@ from tformer_cli.plugins.corpora_tools.comparison.groups import (
 )
 from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings, tested_p
 from tformer_cli.plugins.corpora_tools.comparison.lengths import Run, read_length, unequal_lengths
-from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document, steps_of
+from tformer_cli.plugins.corpora_tools.comparison.report import (
+    comparison_document,
+    mark_best,
+    steps_of,
+)
 from tformer_cli.plugins.corpora_tools.study.plan import Study, StudyRun, changed_keys
 from tformer_cli.show.document import Cell, Document, Note, Section, Table
 from tformer_cli.structure import StructureError, structure
@@ -72,6 +76,11 @@ class VariantMeasure:
     p_value: float | None
     """Against the first variant; None: it is that one, or the test says nothing."""
 
+    @property
+    def differs(self) -> bool:
+        """Whether it differs from the first variant by more than chance."""
+        return self.p_value is not None and self.p_value <= SIGNIFICANT
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariantRow:
@@ -84,7 +93,7 @@ class VariantRow:
     runs: tuple[RunFacts, ...]
     measures: tuple[VariantMeasure, ...]
 
-    def cells(self, bests: Sequence[str]) -> Iterator[Cell]:
+    def cells(self, bests: Sequence[Cell]) -> Iterator[Cell]:
         steps = [Run(name="", steps=run.steps) for run in self.runs]
         yield from map(
             Cell,
@@ -99,11 +108,11 @@ class VariantRow:
         for measure, best in zip(self.measures, bests, strict=True):
             shown = f"{measure.mean:.{digits_of(measure)}f}"
             spread = "" if measure.interval is None else f" ± {measure.interval:.2f}"
-            yield Cell(f"{shown}{spread}", is_best=shown == best)
+            yield Cell(f"{shown}{spread}", is_best=best.is_best)
             deviation = measure.deviation
             yield Cell("" if deviation is None else f"{deviation:.{digits_of(measure)}f}")
             p_value = measure.p_value
-            mark = "*" if p_value is not None and p_value <= SIGNIFICANT else ""
+            mark = "*" if measure.differs else ""
             yield Cell("" if p_value is None else f"{p_value:.4f}{mark}")
 
 
@@ -131,7 +140,9 @@ class StudyReport:
         columns = list(zip(*(row.measures for row in self.variants), strict=True))
         # Of validation scores nobody says which is better, the larger or the smaller
         bests = [
-            f"{max(m.mean for m in column):.2f}" if column[0].interval is not None else ""
+            mark_best([measure.mean for measure in column], [measure.differs for measure in column])
+            if column[0].interval is not None
+            else [Cell("")] * len(column)
             for column in columns
         ]
         return Table(
@@ -140,7 +151,10 @@ class StudyReport:
                 *("Variant", "Parameters", "Steps", "Tokens", "Minutes"),
                 *(text for name in names for text in (name, "SD", "p")),
             ),
-            rows=[tuple(row.cells(bests)) for row in self.variants],
+            rows=[
+                tuple(row.cells(marks))
+                for row, marks in zip(self.variants, zip(*bests, strict=True), strict=True)
+            ],
         )
 
     def document(self) -> Document:
