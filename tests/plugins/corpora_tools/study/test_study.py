@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tformer_cli.plugins.corpora_tools.study.report import (
     StudyReport,
     VariantMeasure,
     VariantRow,
+    report_study,
 )
 from tformer_cli.plugins.corpora_tools.study.worker import __file__ as worker
 from tformer_cli.recipe import load_recipe
@@ -125,6 +127,39 @@ def test_the_best_is_marked_only_if_the_test_tells_it_apart(base, other, p_value
     table = report.table()
     column = table.head.index("BLEU")
     assert [place for place, row in enumerate(table.rows) if row[column].is_best] == marked
+
+
+def test_a_failed_run_does_not_withhold_the_others(write_study):
+    text = f"{VARIANTS}[variants.boom]\ntraining.learning_rate = 1e30\ntraining.max_rollbacks = 0\n"
+    command = write_study(text, training__max_steps=8)
+    done = run(*command, "--format", "json")
+    assert done.exit_code == 1, done.stderr
+    record = json.loads(done.stdout)
+    assert [row["name"] for row in record["variants"]] == ["base", "one"]
+    assert record == json.loads(Path("out/study.json").read_text())
+    assert Path("out/study.html").is_file()
+    assert Path("out/curves.svg").is_file()
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 2 runs failed: out/boom/seed-1 (")
+    # A variant is compared by the seeds that are finished
+    shutil.rmtree("out/one/seed-2")
+    study = read_study("s.toml", Path("out"))
+    report, page = report_study(study, device="cpu", tell=str, warn=str)
+    assert [len(row.runs) for row in report.variants] == [2, 1]
+    assert page.sections[0].notes[-1].lines == ("one: 2",)
+    # Without the first variant, the others are tested against the next
+    shutil.rmtree("out/base")
+    warned = []
+    report, _ = report_study(study, device="cpu", tell=str, warn=warned.append)
+    assert [row.name for row in report.variants] == ["one"]
+    assert warned == ["base has no finished run; the others are tested against one"]
+
+
+def test_a_study_without_a_finished_run_has_no_table(write_study):
+    done = run(*write_study(training__learning_rate=1e30, training__max_rollbacks=0))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("error: 4 runs failed: ")
+    assert not Path("out/study.json").exists()
 
 
 def test_a_study_may_grow_but_not_change(write_study):

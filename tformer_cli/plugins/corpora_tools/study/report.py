@@ -31,7 +31,12 @@ from tformer_cli.plugins.corpora_tools.comparison.report import (
     mark_best,
     steps_of,
 )
-from tformer_cli.plugins.corpora_tools.study.plan import Study, StudyRun, changed_keys
+from tformer_cli.plugins.corpora_tools.study.plan import (
+    Study,
+    StudyRun,
+    changed_keys,
+    is_finished,
+)
 from tformer_cli.show.document import Cell, Document, Note, Section, Table
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.corpora import SentencePair, read_corpus
@@ -164,9 +169,17 @@ class StudyReport:
             if row.changes
         )
         title = f"{count_of(len(self.seeds), 'seed')}, {self.examples}"
-        notes = (Note(title="Changes of the recipe", lines=changes),) if changes else ()
-        section = Section(title=title, tables=(self.table(),), notes=notes, legend=LEGEND)
+        notes = [Note(title="Changes of the recipe", lines=changes)] if changes else []
+        if missing := tuple(self._missing_seeds()):
+            notes.append(Note(title="Seeds without a finished run", lines=missing))
+        section = Section(title=title, tables=(self.table(),), notes=tuple(notes), legend=LEGEND)
         return Document(title="Study", sections=[section])
+
+    def _missing_seeds(self) -> Iterator[str]:
+        for row in self.variants:
+            finished = {run.seed for run in row.runs}
+            if seeds := [str(seed) for seed in self.seeds if seed not in finished]:
+                yield f"{row.name}: {', '.join(seeds)}"
 
 
 def digits_of(measure: VariantMeasure) -> int:
@@ -200,8 +213,15 @@ def report_study(
     tell: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> tuple[StudyReport, Document | None]:
-    """Scores all runs; the second result is the page, None if the report is an earlier one."""
-    runs = {name: study.runs_of(name) for name in study.recipes}
+    """Scores all finished runs; the second result is the page, None: the report is an earlier one.
+
+    Variants without a finished run are left out; there must be one that has.
+    """
+    by_variant = {name: [*filter(is_finished, study.runs_of(name))] for name in study.recipes}
+    runs = {name: own for name, own in by_variant.items() if own}
+    first, tested = next(iter(study.recipes)), next(iter(runs))
+    if tested != first:
+        warn(f"{first} has no finished run; the others are tested against {tested}")
     facts = {name: tuple(map(_facts, own)) for name, own in runs.items()}
     steps = {name: [run.steps for run in own] for name, own in facts.items()}
     if doubt := unequal_lengths(steps):
@@ -282,7 +302,7 @@ def _measure(
         name: tuple(Run(name=run.directory.name, steps=_facts(run).steps) for run in own)
         for name, own in runs.items()
     }
-    several = names if len(study.file.seeds) > 1 else {}
+    several = names if any(len(own) > 1 for own in runs.values()) else {}
     if kind.are_translated:
         test_set = TestSet(
             name="",
