@@ -162,6 +162,23 @@ def test_a_study_without_a_finished_run_has_no_table(write_study):
     assert not Path("out/study.json").exists()
 
 
+@pytest.mark.parametrize("part", [("--variants", "one"), ("--seeds", "2")])
+def test_a_part_leaves_the_files_of_the_whole(write_study, part):
+    command = write_study()
+    output_of(*command)
+    names = ("study.json", "study.html", "curves.svg")
+    whole = {name: Path("out", name).read_bytes() for name in names}
+    done = run(*command, *part, "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert sum(len(row["runs"]) for row in record["variants"]) == 2
+    assert {name: Path("out", name).read_bytes() for name in names} == whole
+    assert done.stderr.count("\na part of the study: study.json, study.html and curves") == 1
+    assert "shows more" not in done.stderr
+    # All of it, named, is no part
+    assert "shows more" in run(*command, "--variants", "one,base", "--seeds", "2,1").stderr
+
+
 def test_a_study_may_grow_but_not_change(write_study):
     command = write_study(seeds="[1]")
     shown = output_of(*command)
@@ -176,9 +193,12 @@ def test_a_study_may_grow_but_not_change(write_study):
     refused(
         *changed,
         says="s.toml: variants.one: out/one/seed-1 was trained with another model.n_heads; restore "
-        "it, or name another directory with -o",
+        "it, delete out/one to start it anew, or name another directory with -o",
     )
     refused(*write_study(seeds="[1]", model__d_ff=8), says="another model.d_ff")
+    # What the refusal says to delete lets the changed variant begin
+    shutil.rmtree("out/one")
+    output_of(*write_study(VARIANTS.replace("n_heads = 1", "n_heads = 4"), seeds="[1]"))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +232,7 @@ def test_a_study_may_grow_but_not_change(write_study):
 def test_what_is_wrong_is_named_before_anything_is_trained(write_study, text, options, says):
     command = write_study(text)
     refused(*command, *options, says=says)
+    refused(*command, *options, "--dry-run", says=says)
     assert not Path("out").exists()
 
 

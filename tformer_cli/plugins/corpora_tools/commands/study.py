@@ -149,6 +149,7 @@ def study(
     from tformer_cli.plugins.corpora_tools.study.plan import is_finished
 
     chosen = options.read(name)
+    _check(chosen)
     if dry_run:
         _show_runs(chosen)
         return
@@ -158,7 +159,7 @@ def study(
     if failure and not any(map(is_finished, chosen.runs)):
         raise TformerError(failure)
     report, page = _report(chosen, machine.device, quiet=quiet)
-    if page is not None:
+    if page is not None and not chosen.is_part:
         _write_files(chosen, report, page)
     with results(STANDARD_STREAM) as stream:
         if output_format == "csv":
@@ -168,10 +169,10 @@ def study(
         else:
             write_result(stream, STANDARD_STREAM, output_format, report.record, report.document)
     folders = " ".join(str(chosen.directory / row.name) for row in report.variants)
-    note(
-        f"{chosen.directory / 'study.html'} shows more; curves: `tformer plot {folders}`",
-        quiet=quiet,
-    )
+    more = f"{chosen.directory / 'study.html'} shows more"
+    if chosen.is_part:
+        more = "a part of the study: study.json, study.html and curves.svg are not written"
+    note(f"{more}; curves: `tformer plot {folders}`", quiet=quiet)
     if failure:
         raise TformerError(failure)
 
@@ -193,13 +194,20 @@ def _show_runs(study: "Study") -> None:
             stream.write(utf8_line(line))
 
 
-def _begin(study: "Study") -> None:
-    """Writes the recipes of the variants into the directory, which must be a study's or new."""
-    from tformer_cli.files.atomic import check_free, make_directory, write_text
+def _check(study: "Study") -> None:
+    """Checks that the directory is a study's or new, and that the corpora are there."""
+    from tformer_cli.files.atomic import check_free
     from tformer_cli.plugins.corpora_tools.study.plan import STUDY, check_data
 
     check_free(study.directory, unless=STUDY)
     check_data(study)
+
+
+def _begin(study: "Study") -> None:
+    """Writes the recipes of the variants into the directory."""
+    from tformer_cli.files.atomic import make_directory, write_text
+    from tformer_cli.plugins.corpora_tools.study.plan import STUDY
+
     text = study.path.read_text("utf-8-sig")
     make_directory(study.directory)
     write_text(study.directory / STUDY, text)

@@ -248,7 +248,8 @@ def report_study(
             for name, own in runs.items()
         ),
     )
-    write_text(study.directory / REPORT, json.dumps(report.record(), indent=1) + "\n")
+    if not study.is_part:
+        write_text(study.directory / REPORT, json.dumps(report.record(), indent=1) + "\n")
     sections = [*report.document().sections, *([] if page is None else page.sections)]
     return report, Document(title=f"Study: {study.path.stem}", sections=sections)
 
