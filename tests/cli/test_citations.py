@@ -93,6 +93,20 @@ def test_an_entry_says_who_what_when_and_where(key, entry):
             {"vaswani2017attention"},
             {"szegedy2016rethinking", "press2022train"},
         ),
+        (
+            ["--cite", "study", "table-3"],
+            {
+                *("vaswani2017attention", "kingma2015adam", "gehring2017convolutional"),
+                *("papineni2002bleu", "popovic2015chrf", "post2018call", "koehn2004statistical"),
+                "welch1947generalization",
+            },
+            {"snover2006study", "dosovitskiy2021image"},
+        ),
+        (
+            ["study", "table-3", "--variants", "base", "--seeds", "1", "--cite"],
+            {"vaswani2017attention", "koehn2004statistical"},
+            {"welch1947generalization", "gehring2017convolutional"},
+        ),
         (["--cite", "tokenize", "train", "a", "-o", "b"], {"sennrich2016neural"}, set()),
         (["--cite", "guide"], set(), {"vaswani2017attention"}),
     ],

@@ -17,6 +17,7 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.options import PathRole
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.sockets import load_place
 from tformer_cli.version import __version__
 
 TFORMER = f"""\
@@ -121,6 +122,9 @@ USES: Mapping[str, tuple[str, ...]] = {
     "compare test=paired-bootstrap": ("koehn2004statistical",),
     "compare test=paired-approximate-randomization": ("riezler2005pitfalls",),
     "compare !labels": ("neubig2019compare",),
+    "study task.kind=translate": ("papineni2002bleu", "popovic2015chrf", "post2018call"),
+    "study are_resampled": ("koehn2004statistical",),
+    "study several_seeds": ("welch1947generalization",),
     "inspect-heads": ("voita2019analyzing", "clark2019what"),
     "inspect-heads weights=alpha": (),
     "inspect-heads weights=norm": ("kobayashi2020attention",),
@@ -153,6 +157,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "inspect-probe": ("alain2017understanding", "hewitt2019designing"),
 }
 """Facts, and the entries of the methods that they mean."""
+READ_STUDY = "tformer_cli.plugins.corpora_tools.study.plan:read_study"
 _NEUTRAL = {"length_penalty": 0.0, "diversity_groups": 1, "repetition_penalty": 1.0, "top_p": 1.0}
 """Numbers other than 0 that switch a method off."""
 
@@ -183,6 +188,8 @@ def command_facts(ctx: Any, paths: Iterable[tuple[Any, PathRole]]) -> Iterator[s
     yield from _facts_of(ctx.params, "")
     if name in ("train", "distill", "quickstart"):
         yield from _recipe_facts(name, ctx.params)
+    if name == "study":
+        yield from _study_facts(ctx.params)
     for parameter, role in paths:
         if role in (PathRole.reads_model, PathRole.reads_system):
             value = ctx.params.get(parameter.name)
@@ -216,7 +223,26 @@ def _recipe_facts(command: str, values: Mapping[str, Any]) -> Iterator[str]:
     overrides = [*(values.get("overrides") or ())]
     if values.get("start") is not None:
         overrides.append(f'model.from="{values["start"]}"')
-    recipe = load_recipe(name, overrides)
+    yield from _facts_of_recipe(load_recipe(name, overrides))
+
+
+def _study_facts(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what the recipes of all variants do, and the tests of their scores."""
+    names, seeds = (
+        [part.strip() for part in values[key].split(",")] if values.get(key) else []
+        for key in ("variants", "seeds")
+    )
+    overrides = values.get("overrides") or ()
+    study = load_place(READ_STUDY)(values["name"], Path(), overrides=overrides, variants=names)
+    for recipe in study.recipes.values():
+        yield from _facts_of_recipe(recipe)
+        if recipe.task.kind in ("translate", "classify"):
+            yield "are_resampled"
+    if len(seeds or study.file.seeds) > 1:
+        yield "several_seeds"
+
+
+def _facts_of_recipe(recipe: Any) -> Iterator[str]:  # noqa: ANN401 - imported late
     yield from ("model", "training")
     for table in fields(recipe):
         if table.name != "distillation":

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,13 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.study.plan import read_study
+from tformer_cli.plugins.corpora_tools.study.report import (
+    RunFacts,
+    StudyReport,
+    VariantMeasure,
+    VariantRow,
+    report_study,
+)
 from tformer_cli.plugins.corpora_tools.study.worker import __file__ as worker
 from tformer_cli.recipe import load_recipe
 
@@ -90,6 +98,87 @@ def test_one_table_of_all_runs_which_compare_and_plot_take_as_they_are(write_stu
     assert "| one | " in output_of(*command, "--format", "markdown", "-q")
 
 
+@pytest.mark.parametrize(
+    ("base", "other", "p_value", "marked"),
+    [
+        (43.0, 40.0, 0.45, []),
+        (40.0, 43.0, 0.45, []),
+        (43.0, 40.0, 0.01, [0]),
+        (40.0, 43.0, 0.01, [1]),
+        (40.0, 43.0, None, []),
+    ],
+)
+def test_the_best_is_marked_only_if_the_test_tells_it_apart(base, other, p_value, marked):
+    rows = [
+        VariantRow(
+            name=str(mean),
+            changes={},
+            parameters=1,
+            runs=(RunFacts(seed=1, steps=1, tokens=1, minutes=1.0, weights=""),),
+            measures=(
+                VariantMeasure(
+                    name="BLEU", values=(mean,), mean=mean, deviation=1.0, interval=9.0, p_value=p
+                ),
+            ),
+        )
+        for mean, p in ((base, None), (other, p_value))
+    ]
+    report = StudyReport(recipe="r", examples="2 examples", seeds=(1,), variants=tuple(rows))
+    table = report.table()
+    column = table.head.index("BLEU")
+    assert [place for place, row in enumerate(table.rows) if row[column].is_best] == marked
+
+
+def test_a_failed_run_does_not_withhold_the_others(write_study):
+    text = f"{VARIANTS}[variants.boom]\ntraining.learning_rate = 1e30\ntraining.max_rollbacks = 0\n"
+    command = write_study(text, training__max_steps=8)
+    done = run(*command, "--format", "json")
+    assert done.exit_code == 1, done.stderr
+    record = json.loads(done.stdout)
+    assert [row["name"] for row in record["variants"]] == ["base", "one"]
+    assert record == json.loads(Path("out/study.json").read_text())
+    assert Path("out/study.html").is_file()
+    assert Path("out/curves.svg").is_file()
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 2 runs failed: out/boom/seed-1 (")
+    # A variant is compared by the seeds that are finished
+    shutil.rmtree("out/one/seed-2")
+    study = read_study("s.toml", Path("out"))
+    report, page = report_study(study, device="cpu", tell=str, warn=str)
+    assert [len(row.runs) for row in report.variants] == [2, 1]
+    assert page.sections[0].notes[-1].lines == ("one: 2",)
+    # Without the first variant, the others are tested against the next
+    shutil.rmtree("out/base")
+    warned = []
+    report, _ = report_study(study, device="cpu", tell=str, warn=warned.append)
+    assert [row.name for row in report.variants] == ["one"]
+    assert warned == ["base has no finished run; the others are tested against one"]
+
+
+def test_a_study_without_a_finished_run_has_no_table(write_study):
+    done = run(*write_study(training__learning_rate=1e30, training__max_rollbacks=0))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("error: 4 runs failed: ")
+    assert not Path("out/study.json").exists()
+
+
+@pytest.mark.parametrize("part", [("--variants", "one"), ("--seeds", "2")])
+def test_a_part_leaves_the_files_of_the_whole(write_study, part):
+    command = write_study()
+    output_of(*command)
+    names = ("study.json", "study.html", "curves.svg")
+    whole = {name: Path("out", name).read_bytes() for name in names}
+    done = run(*command, *part, "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert sum(len(row["runs"]) for row in record["variants"]) == 2
+    assert {name: Path("out", name).read_bytes() for name in names} == whole
+    assert done.stderr.count("\na part of the study: study.json, study.html and curves") == 1
+    assert "shows more" not in done.stderr
+    # All of it, named, is no part
+    assert "shows more" in run(*command, "--variants", "one,base", "--seeds", "2,1").stderr
+
+
 def test_a_study_may_grow_but_not_change(write_study):
     command = write_study(seeds="[1]")
     shown = output_of(*command)
@@ -104,9 +193,12 @@ def test_a_study_may_grow_but_not_change(write_study):
     refused(
         *changed,
         says="s.toml: variants.one: out/one/seed-1 was trained with another model.n_heads; restore "
-        "it, or name another directory with -o",
+        "it, delete out/one to start it anew, or name another directory with -o",
     )
     refused(*write_study(seeds="[1]", model__d_ff=8), says="another model.d_ff")
+    # What the refusal says to delete lets the changed variant begin
+    shutil.rmtree("out/one")
+    output_of(*write_study(VARIANTS.replace("n_heads = 1", "n_heads = 4"), seeds="[1]"))
 
 
 @pytest.mark.parametrize(
@@ -140,6 +232,7 @@ def test_a_study_may_grow_but_not_change(write_study):
 def test_what_is_wrong_is_named_before_anything_is_trained(write_study, text, options, says):
     command = write_study(text)
     refused(*command, *options, says=says)
+    refused(*command, *options, "--dry-run", says=says)
     assert not Path("out").exists()
 
 

@@ -146,16 +146,21 @@ def study(
         tformer study mine.toml --dry-run
         tformer study mine.toml --jobs 4 --format latex > table.tex
     """
+    from tformer_cli.plugins.corpora_tools.study.plan import is_finished
+
     chosen = options.read(name)
+    _check(chosen)
     if dry_run:
         _show_runs(chosen)
         return
     _begin(chosen)
     with _display(chosen, quiet=quiet) as display:
-        _train(chosen, machine, display)
+        failure = _train(chosen, machine, display)
+    if failure and not any(map(is_finished, chosen.runs)):
+        raise TformerError(failure)
     report, page = _report(chosen, machine.device, quiet=quiet)
-    if page is not None:
-        _write_files(chosen, page)
+    if page is not None and not chosen.is_part:
+        _write_files(chosen, report, page)
     with results(STANDARD_STREAM) as stream:
         if output_format == "csv":
             from tformer_cli.plugins.corpora_tools.study.report import table_csv
@@ -163,11 +168,13 @@ def study(
             stream.write(utf8_line(table_csv(report).removesuffix("\n")))
         else:
             write_result(stream, STANDARD_STREAM, output_format, report.record, report.document)
-    folders = " ".join(str(chosen.directory / variant) for variant in chosen.recipes)
-    note(
-        f"{chosen.directory / 'study.html'} shows more; curves: `tformer plot {folders}`",
-        quiet=quiet,
-    )
+    folders = " ".join(str(chosen.directory / row.name) for row in report.variants)
+    more = f"{chosen.directory / 'study.html'} shows more"
+    if chosen.is_part:
+        more = "a part of the study: study.json, study.html and curves.svg are not written"
+    note(f"{more}; curves: `tformer plot {folders}`", quiet=quiet)
+    if failure:
+        raise TformerError(failure)
 
 
 def _split(text: str | None) -> list[str]:
@@ -187,13 +194,20 @@ def _show_runs(study: "Study") -> None:
             stream.write(utf8_line(line))
 
 
-def _begin(study: "Study") -> None:
-    """Writes the recipes of the variants into the directory, which must be a study's or new."""
-    from tformer_cli.files.atomic import check_free, make_directory, write_text
+def _check(study: "Study") -> None:
+    """Checks that the directory is a study's or new, and that the corpora are there."""
+    from tformer_cli.files.atomic import check_free
     from tformer_cli.plugins.corpora_tools.study.plan import STUDY, check_data
 
     check_free(study.directory, unless=STUDY)
     check_data(study)
+
+
+def _begin(study: "Study") -> None:
+    """Writes the recipes of the variants into the directory."""
+    from tformer_cli.files.atomic import make_directory, write_text
+    from tformer_cli.plugins.corpora_tools.study.plan import STUDY
+
     text = study.path.read_text("utf-8-sig")
     make_directory(study.directory)
     write_text(study.directory / STUDY, text)
@@ -201,14 +215,14 @@ def _begin(study: "Study") -> None:
         write_text(study.recipe_file(variant), recipe)
 
 
-def _train(study: "Study", machine: MachineOptions, display: "StudyDisplay") -> None:
+def _train(study: "Study", machine: MachineOptions, display: "StudyDisplay") -> str:
     from tformer_cli.files.atomic import lock_directory
     from tformer_cli.plugins.corpora_tools.study.training import train_runs
     from tformer_cli.trainer.processes.signals import stop_requests
 
     # Two commands on one directory would train the same runs
     with lock_directory(study.directory), stop_requests() as stop:
-        train_runs(
+        return train_runs(
             study,
             n_jobs=machine.n_jobs(),
             threads=machine.threads,
@@ -225,7 +239,7 @@ def _report(study: "Study", device: str, *, quiet: bool) -> tuple["StudyReport",
     return report_study(study, device=device, tell=partial(note, quiet=quiet), warn=warn)
 
 
-def _write_files(study: "Study", page: "Document") -> None:
+def _write_files(study: "Study", report: "StudyReport", page: "Document") -> None:
     from tformer_cli.files.atomic import write_text
     from tformer_cli.plugins.corpora_tools.study.report import PAGE
     from tformer_cli.show.curves import XName
@@ -233,7 +247,7 @@ def _write_files(study: "Study", page: "Document") -> None:
 
     write_text(study.directory / PAGE, render_html(page))
     plot: Callable[..., None] = load_place(COMMANDS["plot"].place)
-    folders = [study.directory / variant for variant in study.recipes]
+    folders = [study.directory / row.name for row in report.variants]
     try:
         plot(
             folders,

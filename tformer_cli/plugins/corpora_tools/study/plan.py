@@ -96,6 +96,8 @@ class Study:
     texts: Mapping[str, str]
     """For each variant its recipe as TOML, without the changes of the command line."""
     recipes: Mapping[str, Recipe]
+    is_part: bool
+    """True if the command line leaves out some of its variants or seeds."""
 
     def recipe_file(self, variant: str) -> Path:
         return self.directory / f"{variant}.toml"
@@ -135,7 +137,9 @@ class Study:
             if keys:
                 raise UsageError(
                     f"{self.path}: variants.{run.variant}: {run.directory} was trained with "
-                    f"another {', '.join(keys[:5])}; restore it, or name another directory with -o"
+                    f"another {', '.join(keys[:5])}; restore it, delete "
+                    f"{self.directory / run.variant} to start it anew, or name another directory "
+                    "with -o"
                 )
 
 
@@ -173,7 +177,7 @@ def read_study(
         raise RecipeError(f"{path}: cannot be read ({error.strerror}); name another") from None
     except StructureError as error:
         raise RecipeError(f"{path}: {error}") from None
-    file = _take_part(path, file, variants, seeds)
+    whole, file = file, _take_part(path, file, variants, seeds)
     base = tomllib.loads(find_recipe(file.recipe).read_text("utf-8-sig"))
     texts, recipes = {}, {}
     for variant, changes in file.variants.items():
@@ -188,6 +192,7 @@ def read_study(
         overrides=tuple(overrides),
         texts=texts,
         recipes=recipes,
+        is_part=not ({*whole.variants} <= {*file.variants} and {*whole.seeds} <= {*file.seeds}),
     )
     _check_lengths(study)
     return study

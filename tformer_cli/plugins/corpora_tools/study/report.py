@@ -26,8 +26,17 @@ from tformer_cli.plugins.corpora_tools.comparison.groups import (
 )
 from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings, tested_p
 from tformer_cli.plugins.corpora_tools.comparison.lengths import Run, read_length, unequal_lengths
-from tformer_cli.plugins.corpora_tools.comparison.report import comparison_document, steps_of
-from tformer_cli.plugins.corpora_tools.study.plan import Study, StudyRun, changed_keys
+from tformer_cli.plugins.corpora_tools.comparison.report import (
+    comparison_document,
+    mark_best,
+    steps_of,
+)
+from tformer_cli.plugins.corpora_tools.study.plan import (
+    Study,
+    StudyRun,
+    changed_keys,
+    is_finished,
+)
 from tformer_cli.show.document import Cell, Document, Note, Section, Table
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.corpora import SentencePair, read_corpus
@@ -72,6 +81,11 @@ class VariantMeasure:
     p_value: float | None
     """Against the first variant; None: it is that one, or the test says nothing."""
 
+    @property
+    def differs(self) -> bool:
+        """Whether it differs from the first variant by more than chance."""
+        return self.p_value is not None and self.p_value <= SIGNIFICANT
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariantRow:
@@ -84,7 +98,7 @@ class VariantRow:
     runs: tuple[RunFacts, ...]
     measures: tuple[VariantMeasure, ...]
 
-    def cells(self, bests: Sequence[str]) -> Iterator[Cell]:
+    def cells(self, bests: Sequence[Cell]) -> Iterator[Cell]:
         steps = [Run(name="", steps=run.steps) for run in self.runs]
         yield from map(
             Cell,
@@ -99,11 +113,11 @@ class VariantRow:
         for measure, best in zip(self.measures, bests, strict=True):
             shown = f"{measure.mean:.{digits_of(measure)}f}"
             spread = "" if measure.interval is None else f" ± {measure.interval:.2f}"
-            yield Cell(f"{shown}{spread}", is_best=shown == best)
+            yield Cell(f"{shown}{spread}", is_best=best.is_best)
             deviation = measure.deviation
             yield Cell("" if deviation is None else f"{deviation:.{digits_of(measure)}f}")
             p_value = measure.p_value
-            mark = "*" if p_value is not None and p_value <= SIGNIFICANT else ""
+            mark = "*" if measure.differs else ""
             yield Cell("" if p_value is None else f"{p_value:.4f}{mark}")
 
 
@@ -131,7 +145,9 @@ class StudyReport:
         columns = list(zip(*(row.measures for row in self.variants), strict=True))
         # Of validation scores nobody says which is better, the larger or the smaller
         bests = [
-            f"{max(m.mean for m in column):.2f}" if column[0].interval is not None else ""
+            mark_best([measure.mean for measure in column], [measure.differs for measure in column])
+            if column[0].interval is not None
+            else [Cell("")] * len(column)
             for column in columns
         ]
         return Table(
@@ -140,7 +156,10 @@ class StudyReport:
                 *("Variant", "Parameters", "Steps", "Tokens", "Minutes"),
                 *(text for name in names for text in (name, "SD", "p")),
             ),
-            rows=[tuple(row.cells(bests)) for row in self.variants],
+            rows=[
+                tuple(row.cells(marks))
+                for row, marks in zip(self.variants, zip(*bests, strict=True), strict=True)
+            ],
         )
 
     def document(self) -> Document:
@@ -150,9 +169,17 @@ class StudyReport:
             if row.changes
         )
         title = f"{count_of(len(self.seeds), 'seed')}, {self.examples}"
-        notes = (Note(title="Changes of the recipe", lines=changes),) if changes else ()
-        section = Section(title=title, tables=(self.table(),), notes=notes, legend=LEGEND)
+        notes = [Note(title="Changes of the recipe", lines=changes)] if changes else []
+        if missing := tuple(self._missing_seeds()):
+            notes.append(Note(title="Seeds without a finished run", lines=missing))
+        section = Section(title=title, tables=(self.table(),), notes=tuple(notes), legend=LEGEND)
         return Document(title="Study", sections=[section])
+
+    def _missing_seeds(self) -> Iterator[str]:
+        for row in self.variants:
+            finished = {run.seed for run in row.runs}
+            if seeds := [str(seed) for seed in self.seeds if seed not in finished]:
+                yield f"{row.name}: {', '.join(seeds)}"
 
 
 def digits_of(measure: VariantMeasure) -> int:
@@ -186,8 +213,15 @@ def report_study(
     tell: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> tuple[StudyReport, Document | None]:
-    """Scores all runs; the second result is the page, None if the report is an earlier one."""
-    runs = {name: study.runs_of(name) for name in study.recipes}
+    """Scores all finished runs; the second result is the page, None: the report is an earlier one.
+
+    Variants without a finished run are left out; there must be one that has.
+    """
+    by_variant = {name: [*filter(is_finished, study.runs_of(name))] for name in study.recipes}
+    runs = {name: own for name, own in by_variant.items() if own}
+    first, tested = next(iter(study.recipes)), next(iter(runs))
+    if tested != first:
+        warn(f"{first} has no finished run; the others are tested against {tested}")
     facts = {name: tuple(map(_facts, own)) for name, own in runs.items()}
     steps = {name: [run.steps for run in own] for name, own in facts.items()}
     if doubt := unequal_lengths(steps):
@@ -214,7 +248,8 @@ def report_study(
             for name, own in runs.items()
         ),
     )
-    write_text(study.directory / REPORT, json.dumps(report.record(), indent=1) + "\n")
+    if not study.is_part:
+        write_text(study.directory / REPORT, json.dumps(report.record(), indent=1) + "\n")
     sections = [*report.document().sections, *([] if page is None else page.sections)]
     return report, Document(title=f"Study: {study.path.stem}", sections=sections)
 
@@ -268,7 +303,7 @@ def _measure(
         name: tuple(Run(name=run.directory.name, steps=_facts(run).steps) for run in own)
         for name, own in runs.items()
     }
-    several = names if len(study.file.seeds) > 1 else {}
+    several = names if any(len(own) > 1 for own in runs.values()) else {}
     if kind.are_translated:
         test_set = TestSet(
             name="",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Protocol
 
-from tformer_cli.errors import Interrupted, TformerError, UsageError
+from tformer_cli.errors import Interrupted, UsageError
 from tformer_cli.plugins.corpora_tools.study.plan import Study, StudyRun, is_finished
 from tformer_cli.trainer.processes.signals import StopRequest
 from tformer_cli.wording import count_of
@@ -63,12 +63,14 @@ def train_runs(
     device: str,
     display: Display,
     stop: StopRequest,
-) -> None:
+) -> str:
     """Trains all runs that are not finished.
+
+    Returns:
+        Which runs have failed, after all others are finished, and why; empty: none.
 
     Raises:
         UsageError: if a run cannot begin, for its data or its device, say.
-        TformerError: if runs have failed, after all others are finished.
         Interrupted: on a signal; all runs have written their checkpoints.
     """
     waiting = [run for run in study.runs if not is_finished(run)]
@@ -105,11 +107,12 @@ def train_runs(
             time.sleep(LOOK_SECONDS)
     finally:
         _end(jobs)
-    if failed:
-        raise TformerError(
-            f"{count_of(len(failed), 'run')} failed: {'; '.join(failed)}; correct the cause, and "
-            "run the same command again"
-        )
+    if not failed:
+        return ""
+    return (
+        f"{count_of(len(failed), 'run')} failed: {'; '.join(failed)}; correct the cause, and "
+        "run the same command again"
+    )
 
 
 def _ready(
