@@ -196,11 +196,21 @@ def test_jsonl_of_a_calibrated_model_has_doubt_without_words(calibrated, zoo, tm
     assert (both["doubt"], both["input_fields"]) == (asked["doubt"], {"doubt": "mine"})
     shutil.copytree(path, tmp_path / "m")
     file = tmp_path / "m" / "doubt.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "step": 7}))
     line[1] = tmp_path / "m"
-    done = run(*line)
-    assert (done.exit_code, "doubt" in done.stdout) == (0, False)
-    assert f"without doubt: {tmp_path / 'm'}: was calibrated at step 7" in done.stderr
+    for change, says in (
+        ({"step": 7}, f"{tmp_path / 'm'}: was calibrated at step 7"),
+        ({"schema": "tformer.doubt/1"}, f"{file}: was written by an earlier version"),
+        ({"signals": "all"}, f"{file}: signals: must be"),
+    ):
+        file.write_text(json.dumps({**json.loads((path / "doubt.json").read_text()), **change}))
+        done = run(*line, "-q")
+        assert (done.exit_code, "doubt" in done.stdout) == (0, False)
+        assert f"warning: no doubt scores: {says}" in done.stderr
+        page = tmp_path / "page.html"
+        done = run("export", tmp_path / "m", "--format", "page", "-o", page, "--force", "-q")
+        assert (done.exit_code, page.is_file()) == (0, True)
+        assert f"warning: no doubt scores in the page: {says}" in done.stderr
+        page.unlink()
 
 
 def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):

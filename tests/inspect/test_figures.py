@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tformer_cli.inspect.views.heads import (
     render_safetensors,
     render_svg,
 )
+from tformer_cli.inspect.weighting import WEIGHTINGS
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.png import render_png
 from tformer_cli.show.svg import display_width
@@ -123,6 +125,22 @@ def test_nothing_is_fetched(record):
     text = render_svg(record).replace("http://www.w3.org/2000/svg", "")
     assert "http" not in text
     assert "href" not in text
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize("source", [("a",) * 4, ("long",) * 60, ("漢" * 60,)])
+def test_no_text_ends_right_of_the_figure(make_record, name, source):
+    record = make_record(source=source, heads=(HeadId("cross", 1, 0),))
+    root = parse_svg(render_svg(replace(record, weighting=WEIGHTINGS[name])))
+    lines = [
+        (element.text, float(element.get("x")), float(element.get("font-size")))
+        for element in root.iter(f"{SVG}text")
+        if element.text and not element.get("transform") and not element.get("text-anchor")
+    ]
+    for words, x, size in lines:
+        assert x + display_width(words) * 0.58 * size <= float(root.get("width")), words
+    notes = [element.text for element in root if element.tag == f"{SVG}desc"]
+    assert set(" ".join(notes).split()) <= set(" ".join(words for words, *_ in lines).split())
 
 
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("漢字", 4), ("e\u0301", 1)])

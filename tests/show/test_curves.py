@@ -24,6 +24,7 @@ from tformer_cli.plugins.instruments.chart import (
     x_scale,
     y_scale,
 )
+from tformer_cli.plugins.instruments.seed_curves import read_system
 from tformer_cli.show import png
 from tformer_cli.show.curves import DEFAULT_METRICS, MetricName, XName, read_run
 from tformer_cli.show.delimited import delimited_lines
@@ -125,6 +126,20 @@ def test_a_metric_that_no_run_has_is_an_error_where_it_was_asked_for(two_runs, m
         DataError, match=r"training fails at step 2: .* NaN .*rolled back 3 times\);"
     ):
         make_chart([empty, read_run(failed)], XName.step, [MetricName.loss])
+
+
+def test_a_metric_at_unlike_steps_of_a_group_is_an_error_that_says_so(
+    make_run, report, validation, tmp_path
+):
+    (tmp_path / "group").mkdir()
+    for seed, step in ((1, 10), (2, 20)):
+        make_run(f"group/seed-{seed}", report(10), validation(step))
+    system = read_system(tmp_path / "group")
+    with pytest.raises(DataError, match=r"--metric: the runs have no step in common with bleu \("):
+        make_chart([system], XName.step, [MetricName.bleu])
+    assert make_chart([system], XName.step, [MetricName.loss]).seeds == (2,)
+    with pytest.raises(DataError, match="--metric: no run has gradient_norm"):
+        make_chart([system], XName.step, [MetricName.gradient_norm])
 
 
 def test_runs_are_called_by_their_names_unless_these_are_the_same(make_run, report, tmp_path):

@@ -142,7 +142,7 @@ def _draw_rows(
 ) -> Corner:
     """Draws rows of cells in columns; only the last cell of a row takes several lines."""
     left, y = corner
-    lines = [[_lines(cell) for cell in row] for row in rows]
+    lines = [[break_lines(cell) for cell in row] for row in rows]
     edges = []
     for column in range(max(map(len, rows), default=0)):
         cells = [row[column] for row in lines if column < len(row)]
@@ -166,14 +166,14 @@ def _draw_rows(
     return left - GAP if edges else left, y
 
 
-def _lines(cell: Cell | Text | str) -> list[list[Run]]:
+def break_lines(cell: Cell | Text | str, columns: int = COLUMNS) -> list[list[Run]]:
     """Breaks a text at its line ends, and at spaces where a line would be too long."""
     lines: list[list[Run]] = [[]]
     taken = 0
     for words, style in styled_spans(cell):
         for word in [words] if isinstance(cell, Text) and not cell.wraps else _WORD.findall(words):
             width = display_width(word)
-            if word == "\n" or (taken and taken + width > COLUMNS and not word.isspace()):
+            if word == "\n" or (taken and taken + width > columns and not word.isspace()):
                 lines.append([])
                 taken = 0
             if word != "\n":

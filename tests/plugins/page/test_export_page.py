@@ -4,11 +4,12 @@ import base64
 import gzip
 import hashlib
 import json
+import logging
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
-from shutil import which
 
 import numpy as np
 import pytest
@@ -132,6 +133,23 @@ def test_no_page_is_left_of_a_model_that_is_refused(zoo, tmp_path):
     assert not path.exists()
 
 
+def test_a_page_without_the_doubt_of_its_model_says_why(zoo, tmp_path, monkeypatch):
+    path, page, lines = tmp_path / "m", tmp_path / "page.html", []
+    shutil.copytree(zoo["translate"], path)
+    monkeypatch.setattr(
+        logging.getLogger("tformer"), "warning", lambda form, line: lines.append(form % line)
+    )
+    export.export_page(path, page)
+    assert not lines  # a model without a calibration misses nothing
+    (path / "doubt.json").write_text('{"schema": "tformer.doubt/1"}')
+    export.export_page(path, page)
+    (line,) = lines
+    assert line == (
+        f"no doubt scores in the page: {path / 'doubt.json'}: was written by an earlier version; "
+        "run `tformer calibrate` again"
+    )
+
+
 def test_hostile_names_of_models_stay_text(tmp_path):
     path = save_random(tmp_path / "<b>&amp;")
     page = tmp_path / "page.html"
@@ -160,7 +178,7 @@ console.log(JSON.stringify(texts.map(text => [...readBase85(text)])));
 
 
 def test_bytes_of_every_length_are_read(tmp_path):
-    if which("node") is None:
+    if shutil.which("node") is None:
         pytest.skip("there is no node to run JavaScript with")
     module = tmp_path / "base85.mjs"
     module.write_text(export.read_scripts()["base85.js"], "utf-8")
@@ -206,7 +224,7 @@ TEXTS = [
 
 
 def test_sentences_are_split_as_the_command_splits_them(tmp_path):
-    if which("node") is None:
+    if shutil.which("node") is None:
         pytest.skip("there is no node to run JavaScript with")
     module = tmp_path / "splitting.mjs"
     module.write_text(export.read_scripts()["splitting.js"], "utf-8")

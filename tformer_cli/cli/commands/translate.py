@@ -268,7 +268,7 @@ class FormatOptions:
         }
         is_usual = self.doubt is None and self.output_format == "jsonl" and is_calibrated_search
         if self.doubt or (is_usual and (opened.directory.path / DOUBT).is_file()):
-            arguments["correct"] = self._doubts(opened, quiet=quiet)
+            arguments["correct"] = self._doubts(opened)
         if self.alignments is None:
             return arguments
         from tformer_cli.inspect.jobs.align import Aligner
@@ -283,7 +283,7 @@ class FormatOptions:
         }
 
     def _doubts(
-        self, opened: "Opened", *, quiet: bool
+        self, opened: "Opened"
     ) -> "Callable[[Sequence[Translation]], list[Translation]] | None":
         """Returns what adds doubts; None if nobody asked for them and they would not apply."""
         from tformer_cli.inspect.doubt import Doubter
@@ -293,7 +293,7 @@ class FormatOptions:
         except ArtifactError as error:
             if self.doubt:
                 raise
-            note(f"without doubt: {error}", quiet=quiet)
+            warn(f"no doubt scores: {error}")
             return None
         different = doubter.difference(opened, opened.translator)
         if self.doubt and different:

@@ -25,10 +25,12 @@ from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView
 from tformer_cli.inspect.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
+from tformer_cli.show.figure import CHARACTER, break_lines
 from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import (
     MARGIN,
+    display_width,
     draw_labels,
     draw_map,
     draw_scale,
@@ -250,13 +252,12 @@ LABELLED_PANELS = 16
 which share the labels at the edges of their kind."""
 THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
 _GAP, _TITLE = 26.0, 20.0
-WIDEST = 1000.0  # Pixels that four panels in a row may take
+NARROWEST, WIDEST = 640.0, 1000.0  # Pixels of a heading's lines; that four panels may take
 
 
 def render_svg(record: HeadsRecord) -> str:
     root = new_svg(f"Attention heads: {record.source}", " ".join(_notes(record)))
-    y = _draw_heading(root, record)
-    width = 640.0
+    width, y = _draw_heading(root, record)
     for kind in KINDS:
         heads = [head for head in record.heads if head.kind == kind]
         if heads:
@@ -265,17 +266,21 @@ def render_svg(record: HeadsRecord) -> str:
     return svg_text(root, width + MARGIN, y)
 
 
-def _draw_heading(root: Element, record: HeadsRecord) -> float:
-    lines = (
+def _draw_heading(root: Element, record: HeadsRecord) -> tuple[float, float]:
+    """Draws the texts and the notes; returns the right and the lower edge."""
+    right, y = NARROWEST, MARGIN
+    for words, size, fill in (
         (record.source, 15.0, "#16181d"),
         (record.target, 15.0, "#16181d"),
         *((sentence, 10.0, "#5c6370") for sentence in _notes(record)),
-    )
-    y = MARGIN
-    for words, size, fill in lines:
-        y += size + 5
-        draw_text(root, words, MARGIN, y, size, fill=fill)
-    return y + 10
+    ):
+        for runs in break_lines(words, int((NARROWEST - MARGIN) / (size * CHARACTER))):
+            line = "".join(part for part, _ in runs)
+            y += size + 5
+            draw_text(root, line, MARGIN, y, size, fill=fill)
+            # What has no space, such as Chinese, cannot be broken
+            right = max(right, MARGIN + display_width(line.rstrip()) * size * CHARACTER)
+    return right, y + 10
 
 
 def _notes(record: HeadsRecord) -> list[str]:

@@ -98,6 +98,11 @@ def make_chart(
     paths = ", ".join(str(system.path) for system in systems)
     for panel in panels:
         if names and not panel.curves:
+            if any(run.points(panel.name, XName.step) for run in runs):
+                raise DataError(
+                    f"--metric: the runs have no step in common with {panel.name} ({paths}); "
+                    "name one of them"
+                )
             raise DataError(
                 f"--metric: no run has {panel.name} ({paths}); omit it, or wait for the "
                 f"first {panel.name.kind}"

@@ -13,7 +13,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Container, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.api.calls import log_note
+from tformer_cli.artifacts.config_file import DOUBT, TASKS
+from tformer_cli.artifacts.doubt_file import Calibration
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
 from tformer_cli.artifacts.weights_file import SCALE, write_arrays
@@ -110,6 +111,10 @@ _USED = (
 """Those that it looks at; a language model's page samples by itself."""
 
 
+def _log_warning(message: str) -> None:
+    log_note(message, "warning")
+
+
 def export_page(
     model: Path | str,
     output: Path,
@@ -117,8 +122,11 @@ def export_page(
     precision: Precision = "int10",
     adapter: Path | None = None,
     takes_any_size: bool = False,
+    warn: Callable[[str], None] = _log_warning,
 ) -> int:
     """Writes a model as a page, whole or not at all, and returns its size in bytes.
+
+    Warns of a calibration of doubt that the page leaves out, as it is not of this model.
 
     Raises:
         UsageError: The page cannot compute the model, or has more than `LARGEST` bytes.
@@ -133,6 +141,8 @@ def export_page(
             "slowly; add --force to write it, or choose a smaller model"
         )
     write_text(output, page)
+    if problem := _calibration_of(directory)[1]:
+        warn(f"no doubt scores in the page: {problem}")
     return len(page)
 
 
@@ -256,10 +266,7 @@ def _doubt(directory: ModelDirectory) -> dict[str, Any] | None:
 
     As in the service, one of another step or version is none.
     """
-    calibration = None
-    if "translate" in kind_of(directory.config).verbs:
-        with suppress(ArtifactError):
-            calibration = calibration_of(directory.path, directory.info.step)
+    calibration, _ = _calibration_of(directory)
     if calibration is None or calibration.search.get("sampling"):
         return None
     if unknown := [name for name in calibration.signals if name not in KNOWN_SIGNALS]:
@@ -267,6 +274,17 @@ def _doubt(directory: ModelDirectory) -> dict[str, Any] | None:
     weights = np.where(IS_TERM, calibration.weights, 0.0).tolist()
     usual = {"usual": calibration.log_ratio, "weights": weights}
     return get_attributes(calibration, "signals means deviations intercept") | usual
+
+
+def _calibration_of(directory: ModelDirectory) -> tuple[Calibration | None, str]:
+    """Reads the calibration of a translator, or says why the one that it has is of no use."""
+    has_file = (directory.path / DOUBT).is_file()
+    if not has_file or "translate" not in kind_of(directory.config).verbs:
+        return None, ""
+    try:
+        return calibration_of(directory.path, directory.info.step), ""
+    except ArtifactError as error:
+        return None, str(error)
 
 
 def _rarity(counts: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     option_field,
 )
-from tformer_cli.cli.streams import note
+from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
 from tformer_cli.sockets import load_place
@@ -184,6 +184,7 @@ def _write_page(job: Job) -> str:
         job.output,
         adapter=job.adapter,
         takes_any_size=job.takes_any_size,
+        warn=warn,
         **({} if job.precision is None else {"precision": job.precision}),
     )
     return f"a page of {n_bytes / 1e6:,.1f} MB with the model inside; open it in a browser"
