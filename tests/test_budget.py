@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    "built_in": 4230,
-    "core": 68979,
-    "corpora_tools": 10523,
+    "built_in": 4221,
+    "core": 70784,
+    "corpora_tools": 12618,
     "documents": 6598,
-    "instruments": 14137,
-    "interchange": 3231,
+    "instruments": 14339,
+    "interchange": 3240,
     "legacy": 1187,
-    "page": 688,
-    "serve": 8289,
+    "page": 758,
+    "serve": 8318,
     "tests of built_in": 1122,
-    "tests of core": 62927,
-    "tests of corpora_tools": 6051,
+    "tests of core": 65214,
+    "tests of corpora_tools": 6688,
     "tests of documents": 4999,
-    "tests of instruments": 6085,
+    "tests of instruments": 6144,
     "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of page": 1392,
-    "tests of serve": 8009,
+    "tests of page": 1888,
+    "tests of serve": 8096,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 534
+MODULES = 557
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
