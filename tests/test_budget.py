@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4221,
-    "core": 70784,
+    "core": 70788,
     "corpora_tools": 12618,
     "documents": 6598,
     "instruments": 14339,

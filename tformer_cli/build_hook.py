@@ -72,7 +72,7 @@ class ReadmeHook(MetadataHookInterface):
     """Describes the package by README.md, as a package index can show it."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Leaves out pictures and links of the checkout, which an index does not have."""
+        """Removes pictures and links of the checkout, which an index does not have."""
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         text = re.sub(r"(?m)^!\[.*\]\(.*\)\n\n", "", text)
         text = re.sub(r"\[([^\]]*)\]\((?!#|https?:)[^)]*\)", r"\1", text)

@@ -110,7 +110,7 @@ class Results(Sequence[T], Iterator[T]):
 
     @property
     def text(self) -> str:
-        """What `print` shows: for translations, one a line."""
+        """The text that `print` shows: for translations, one a line."""
         return str(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, ARG002

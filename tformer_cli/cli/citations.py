@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.config_file import TASKS, read_config
 from tformer_cli.cli.options import PathRole
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import TformerError, UsageError
@@ -203,7 +203,7 @@ def _model_facts(path: Path) -> Iterator[str]:
     try:
         config = read_config(path)
     except TformerError:
-        note(f"{path}: is not a model directory of tformer; its methods are left out")
+        note(f"{path}: is not a model directory of tformer; its methods are omitted")
         return
     yield "model"
     yield f"task.kind={config.task}"
@@ -232,11 +232,15 @@ def _study_facts(values: Mapping[str, Any]) -> Iterator[str]:
         [part.strip() for part in values[key].split(",")] if values.get(key) else []
         for key in ("variants", "seeds")
     )
+    from tformer_cli.kinds import training_of
+
     overrides = values.get("overrides") or ()
     study = load_place(READ_STUDY)(values["name"], Path(), overrides=overrides, variants=names)
     for recipe in study.recipes.values():
         yield from _facts_of_recipe(recipe)
-        if recipe.task.kind in ("translate", "classify"):
+        examples, row = training_of(recipe).examples, TASKS[recipe.task.kind]
+        has_labels = row.has_labels and not row.at_places and examples.are_texts
+        if examples.are_translated or has_labels:
             yield "are_resampled"
     if len(seeds or study.file.seeds) > 1:
         yield "several_seeds"

@@ -97,7 +97,7 @@ class Signal(NamedTuple):
     unit: str
     source: str
     has_square: bool = False
-    """Whether much of it is as odd as little, so that its square is weighed, too."""
+    """True if much of it is as odd as little: its square is weighed, too."""
 
 
 SIGNALS = (
@@ -245,7 +245,7 @@ def terms_of(
 ) -> Numbers:
     """(N, 2 D) signals in deviations from their means, at most `FARTHEST`, and their squares.
 
-    Of most signals the square is left out, as 0.
+    The squares of most signals have the weight 0.
     """
     # A single odd signal, such as a word of 500 tokens, must not outweigh all others
     scaled = np.clip(

@@ -10,7 +10,7 @@ def copy_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tens
     """Copies int64 and bool tensors in one piece; elsewhere than on the CPU all become int64."""
     if device.type == "cpu":
         return list(tensors)
-    # Only from pinned memory does a copy run beside the host; torch keeps the buffer until then
+    # The host goes on during a copy from pinned memory; torch keeps the buffer until then
     sizes = [tensor.numel() for tensor in tensors]
     buffer = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=True)
     for part, tensor in zip(torch.split_with_sizes(buffer, sizes), tensors, strict=True):

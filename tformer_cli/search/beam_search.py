@@ -63,7 +63,7 @@ LEAST_TOKENS = 2048
 
 
 DROPPED, LIVE, ENDED, CUT = range(4)
-"""What becomes of a continuation: it has no slot; lives on; ends; ends at its limit, where the
+"""Fates of a continuation: it has no slot; lives on; ends; ends at its limit, where the
 model preferred to continue."""
 
 
@@ -84,7 +84,7 @@ class BeamSentence:
 
 @dataclass(frozen=True)
 class StepNumbers:
-    """What a step has chosen for its B sentences, on the way to the host."""
+    """Choices of a step for its B sentences, on their way to the host."""
 
     sentences: list[int]
     """(B)."""

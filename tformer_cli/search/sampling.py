@@ -37,7 +37,7 @@ class Choice(NamedTuple):
     token: Tensor
     log_probability: Tensor
     end_log_probability: Tensor
-    """Of the end of sentence."""
+    """That of the end of sentence."""
 
 
 @torch.inference_mode()

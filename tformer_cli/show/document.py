@@ -199,7 +199,7 @@ class Section:
     """Meaning of the columns; renderers show the first section's legend above everything."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yields its title, tables and sentences; notes and pictures are left out."""
+        """Yields its title, tables and sentences; without notes and pictures."""
         yield text((self.title, "bold"))
         if self.summary:
             yield text(self.summary)

@@ -125,7 +125,7 @@ class TrainingResult:
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
     calibration: str = ""
-    """What became of the doubt's calibration, a sentence; see `calibrate_run`."""
+    """The outcome of the calibration of doubt, a sentence; see `calibrate_run`."""
 
     def __str__(self) -> str:
         return f"{self.run}: {self.state.reason} (step {self.state.step})"

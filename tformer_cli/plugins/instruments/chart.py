@@ -60,7 +60,7 @@ class Chart:
     x: XName
     panels: tuple[Panel, ...]
     seeds: tuple[int, ...] = ()
-    """Number of runs that each curve is the mean of; empty: each is of one."""
+    """Number of runs that each curve is the mean of; empty: one each."""
 
     @property
     def titles(self) -> list[str]:

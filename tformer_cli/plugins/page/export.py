@@ -126,7 +126,7 @@ def export_page(
 ) -> int:
     """Writes a model as a page, whole or not at all, and returns its size in bytes.
 
-    Warns of a calibration of doubt that the page leaves out, as it is not of this model.
+    Warns of a calibration of doubt that the page omits because it belongs to another model.
 
     Raises:
         UsageError: The page cannot compute the model, or has more than `LARGEST` bytes.
@@ -277,9 +277,9 @@ def _doubt(directory: ModelDirectory) -> dict[str, Any] | None:
 
 
 def _calibration_of(directory: ModelDirectory) -> tuple[Calibration | None, str]:
-    """Reads the calibration of a translator, or says why the one that it has is of no use."""
+    """Reads the calibration of a translator, or says why the page cannot use it."""
     has_file = (directory.path / DOUBT).is_file()
-    if not has_file or "translate" not in kind_of(directory.config).verbs:
+    if not has_file or kind_of(directory.config).measured_by != "translations":
         return None, ""
     try:
         return calibration_of(directory.path, directory.info.step), ""

@@ -93,7 +93,7 @@ class StudyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """What trains the runs."""
+    """Device and processors of the runs."""
 
     jobs: int | None = option_field(
         None,

@@ -97,7 +97,7 @@ class Study:
     """For each variant its recipe as TOML, without the changes of the command line."""
     recipes: Mapping[str, Recipe]
     is_part: bool
-    """True if the command line leaves out some of its variants or seeds."""
+    """True if the command line omits some of its variants or seeds."""
 
     def recipe_file(self, variant: str) -> Path:
         return self.directory / f"{variant}.toml"

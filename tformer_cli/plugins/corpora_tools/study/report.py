@@ -83,7 +83,7 @@ class VariantMeasure:
 
     @property
     def differs(self) -> bool:
-        """Whether it differs from the first variant by more than chance."""
+        """True if it differs from the first variant by more than chance."""
         return self.p_value is not None and self.p_value <= SIGNIFICANT
 
 
@@ -134,7 +134,7 @@ class StudyReport:
 
     @property
     def basis(self) -> tuple[str, dict[str, tuple[RunFacts, ...]]]:
-        """What the scores come from: with the same, they are the same."""
+        """The origin of the scores: with the same, they are the same."""
         return self.examples, {row.name: row.runs for row in self.variants}
 
     def record(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def report_study(
 ) -> tuple[StudyReport, Document | None]:
     """Scores all finished runs; the second result is the page, None: the report is an earlier one.
 
-    Variants without a finished run are left out; there must be one that has.
+    Variants without a finished run are omitted; there must be one that has.
     """
     by_variant = {name: [*filter(is_finished, study.runs_of(name))] for name in study.recipes}
     runs = {name: own for name, own in by_variant.items() if own}
@@ -362,7 +362,7 @@ def _label_measure(measure: Any, number: int) -> VariantMeasure:  # noqa: ANN401
 def _validation_measures(
     runs: Mapping[str, Sequence[StudyRun]],
 ) -> dict[str, list[VariantMeasure]]:
-    """Compares what training has validated: its chance is that of the seeds alone."""
+    """Compares what training has validated: only the seeds vary."""
     scores = {
         name: [read_config(run.directory).scores for run in own] for name, own in runs.items()
     }

@@ -103,7 +103,7 @@ class Item(NamedTuple):
     kind: str
     """`NATURAL`, or how it was broken."""
     chrf: float
-    """Of a given line, from 0 to 1; 0 if it was broken."""
+    """chrF of a given line, from 0 to 1; 0 if it was broken."""
     part: Part
 
 
@@ -318,7 +318,7 @@ def _force_targets(
 
 
 class Lines(NamedTuple):
-    """What the fit reads of N translations."""
+    """Signals of N translations, which the fit reads."""
 
     number: Numbers
     """(N) the given line; broken copies have its number, too."""
