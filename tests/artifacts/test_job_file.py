@@ -105,7 +105,7 @@ def test_the_time_of_a_resumed_job_is_added_to_that_before(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "tformer.job/2"}', "[" * 10**5])
 def test_a_damaged_record_is_an_error_of_one_line_and_is_written_anew(tmp_path, text):
     (tmp_path / JOB).write_text(text)
-    with pytest.raises(ArtifactError, match=r"job\.json: is damaged \([^\n]*\); remove it"):
+    with pytest.raises(ArtifactError, match=r"job\.json: is damaged \([^\n]*\); only"):
         read_job(tmp_path)
     with record_job(Job(tmp_path, "distill", "stages")):
         pass
