@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4221,
-    "core": 70788,
+    "core": 70803,
     "corpora_tools": 12618,
     "documents": 6598,
     "instruments": 14339,
@@ -35,14 +35,14 @@ BUDGET = {
     "tests of interchange": 2502,
     "tests of legacy": 960,
     "tests of page": 1888,
-    "tests of serve": 8096,
+    "tests of serve": 8095,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 557
+MODULES = 558
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from reprlib import Repr
 from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
@@ -11,6 +10,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspect.heads.metrics import metrics_of
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.weighting import ALPHA, Weighting
 
 if TYPE_CHECKING:
@@ -54,32 +54,12 @@ class PageExtras:
     search_pieces: dict[int, str]
 
 
-_SHORT = Repr()
-_SHORT.maxstring = 40
-
-
 class OfSentence(Protocol):
     """A record of one sentence."""
 
     @property
     def sentence(self) -> HeadsRecord:
         """The sentence and its translation."""
-
-
-class SentenceRecord:
-    """Base class of records of a sentence, which print as its translation; they hold large maps."""
-
-    @property
-    def text(self: OfSentence) -> str:
-        """The translation or the given target; the label, or the text with its gaps filled."""
-        return self.sentence.shown_target
-
-    def __str__(self: OfSentence) -> str:
-        return self.sentence.shown_target
-
-    def __repr__(self: OfSentence) -> str:
-        texts = self.sentence.source, self.sentence.shown_target
-        return f"<{type(self).__name__}: {', '.join(map(_SHORT.repr, texts))}>"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -15,7 +15,7 @@ from tformer_cli.artifacts.config_file import DEFAULT_KIND, TASKS
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.roles import head_grids
 from tformer_cli.inspect.data import jsonable, to_json
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     NoOptions,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.view import (
     Rank,
     ReportOptions,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspect.data import pack_for_page, to_json
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.view import Selections, SentenceView, Subject
 from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
 from tformer_cli.inspect.data import to_json
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.view import (
     NoOptions,
     ReportOptions,

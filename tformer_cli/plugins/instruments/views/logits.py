@@ -15,7 +15,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.inspect.data import pack_for_page, to_json
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     ReportOptions,

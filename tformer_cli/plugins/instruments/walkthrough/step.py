@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId
-from tformer_cli.inspect.record import SentenceRecord
+from tformer_cli.inspect.sentence_record import SentenceRecord
 from tformer_cli.wording import SPACE_LABEL, is_blank
 
 if TYPE_CHECKING:
