@@ -293,7 +293,7 @@ def load_recipe(
     """Reads a recipe; an override is `key.path=value`, an option what gave one in its place."""
     # A recipe that is yet to be written has a text and the name that it will have
     path = find_recipe(name) if text is None else Path(name)
-    values = _read_toml(path) if text is None else tomllib.loads(text)
+    values = read_toml(path) if text is None else tomllib.loads(text)
     overrides = list(overrides)
     for override in overrides:
         _override(values, override)
@@ -415,7 +415,8 @@ def differing_keys(old: Recipe, new: Recipe, ignored: Sequence[str] = DECIDE_NOT
     )
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Reads the tables of a recipe or a study; raises a RecipeError that names the file."""
     try:
         text = read_bounded(path, LARGEST_RECIPE).decode("utf-8-sig")  # editors may write a mark
         return tomllib.loads(text)

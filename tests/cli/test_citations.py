@@ -1,12 +1,14 @@
 """BibTeX of commands, and of every method that has a paper."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from tests.cli.test_app import run_here
+from tests.commands import output_of
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.cli.citations import TFORMER, USES, read_entries
 from tformer_cli.cli.known_commands import known_commands
@@ -94,6 +96,11 @@ def test_an_entry_says_who_what_when_and_where(key, entry):
             {"szegedy2016rethinking", "press2022train"},
         ),
         (
+            ["--cite", "train", "quickstart", "--seeds", "1,2"],
+            {"papineni2002bleu", "koehn2004statistical"},
+            {"welch1947generalization"},
+        ),
+        (
             ["--cite", "study", "table-3"],
             {
                 *("vaswani2017attention", "kingma2015adam", "gehring2017convolutional"),
@@ -139,3 +146,11 @@ def test_the_citation_file_names_what_bibtex_names():
     assert re.sub(r"[{}]", "", TFORMER).count(title) == 1
     assert __version__ in TFORMER
     assert "name: The tformer authors" in CFF.read_text(encoding="utf-8")
+
+
+def test_runs_of_several_seeds_are_one_system(zoo, tmp_path):
+    for seed in (1, 2):
+        shutil.copytree(zoo["translate"], tmp_path / f"seed-{seed}")
+    text = output_of("--cite", "compare", "--reference", "ref", f"a={tmp_path}")
+    assert "@article{welch1947generalization," in text
+    assert "@inproceedings{vaswani2017attention," in text

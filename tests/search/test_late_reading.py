@@ -1,11 +1,14 @@
 """A host that reads a device's choices some steps late keeps the same hypotheses."""
 
 import pytest
+import torch
 
 from tests.search.conftest import batch_of
 from tformer_cli.search import beam_search, sampling
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Sentence
+from tformer_cli.search.engine import PromptedModel, Sentence
+from tformer_cli.search.fetch import steps_late
+from tformer_cli.search.models import ShortlistedModel
 from tformer_cli.search.torch_search import search
 
 SOURCES = ((4, 5, 6), (9,), (30, 31, 7, 8, 20, 11), (12, 13), (40, 5), (22, 9, 9, 9))
@@ -38,3 +41,11 @@ def test_hypotheses_are_those_of_a_host_that_waits(random_model, monkeypatch, se
     waited = hypotheses(0)
     assert {len(h.token_ids) for listed in waited for h in listed} != {0}
     assert hypotheses(lag) == waited
+
+
+@pytest.mark.parametrize(("listener", "late"), [(None, 1), (print, 0)])
+def test_nobody_who_watches_sees_a_step_too_many(random_model, listener, late):
+    watched = PromptedModel(random_model, listener)
+    for model in (watched, ShortlistedModel(watched, [()])):
+        assert steps_late(model, torch.device("cuda")) == late
+    assert steps_late(random_model, torch.device("cpu")) == 0

@@ -17,6 +17,7 @@ from tformer_cli.artifacts.config_file import TASKS, read_config
 from tformer_cli.cli.options import PathRole
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.recipe import load_recipe, seed_runs
 from tformer_cli.sockets import load_place
 from tformer_cli.version import __version__
 
@@ -29,6 +30,7 @@ TFORMER = f"""\
 }}
 """
 _SCORES = ("papineni2002bleu", "popovic2015chrf", "snover2006study", "post2018call")
+_SEEDS = ("koehn2004statistical", "satterthwaite1946approximate", "welch1947generalization")
 _WEIGHTINGS = ("kobayashi2020attention", "abnar2020quantifying", "ferrando2022towards")
 _PATCHING = ("vig2020causal", "meng2022locating", "zhang2024towards")
 _MUON = ("kingma2015adam", "loshchilov2019decoupled", "jordan2024muon", "liu2025muon")
@@ -122,9 +124,11 @@ USES: Mapping[str, tuple[str, ...]] = {
     "compare test=paired-bootstrap": ("koehn2004statistical",),
     "compare test=paired-approximate-randomization": ("riezler2005pitfalls",),
     "compare !labels": ("neubig2019compare",),
+    "compare several_seeds": _SEEDS,
+    "train seeds task.kind=translate": (*_SCORES, "koehn2004statistical"),
     "study task.kind=translate": ("papineni2002bleu", "popovic2015chrf", "post2018call"),
     "study are_resampled": ("koehn2004statistical",),
-    "study several_seeds": ("welch1947generalization",),
+    "study several_seeds": _SEEDS,
     "inspect-heads": ("voita2019analyzing", "clark2019what"),
     "inspect-heads weights=alpha": (),
     "inspect-heads weights=norm": ("kobayashi2020attention",),
@@ -194,7 +198,14 @@ def command_facts(ctx: Any, paths: Iterable[tuple[Any, PathRole]]) -> Iterator[s
         if role in (PathRole.reads_model, PathRole.reads_system):
             value = ctx.params.get(parameter.name)
             for path in value if isinstance(value, (list, tuple)) else [value] if value else []:
-                yield from _model_facts(Path(str(path).rpartition("=")[2]))
+                yield from _system_facts(Path(str(path).rpartition("=")[2]))
+
+
+def _system_facts(path: Path) -> Iterator[str]:
+    runs = seed_runs(path)
+    if len(runs) > 1:
+        yield "several_seeds"
+    yield from _model_facts(runs[0] if runs else path)
 
 
 def _model_facts(path: Path) -> Iterator[str]:
@@ -212,8 +223,6 @@ def _model_facts(path: Path) -> Iterator[str]:
 
 
 def _recipe_facts(command: str, values: Mapping[str, Any]) -> Iterator[str]:
-    from tformer_cli.recipe import load_recipe
-
     if values.get("target") is not None:
         raise UsageError(
             "--cite: the recipe of these files is chosen when training begins; name it afterwards: "
@@ -228,12 +237,12 @@ def _recipe_facts(command: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _study_facts(values: Mapping[str, Any]) -> Iterator[str]:
     """Yields what the recipes of all variants do, and the tests of their scores."""
+    from tformer_cli.kinds import training_of
+
     names, seeds = (
         [part.strip() for part in values[key].split(",")] if values.get(key) else []
         for key in ("variants", "seeds")
     )
-    from tformer_cli.kinds import training_of
-
     overrides = values.get("overrides") or ()
     study = load_place(READ_STUDY)(values["name"], Path(), overrides=overrides, variants=names)
     for recipe in study.recipes.values():

@@ -164,14 +164,11 @@ class BeamSearch:
         processors: Sequence[ScoreProcessor] = (),
         *,
         stops_early: bool = True,
-        lag: int | None = None,
     ) -> None:
-        """Prepares a search; `lag` is how many steps late the host reads (None: `steps_late`)."""
         self._model = model
         self._config = config
         self._processors = processors
         self._stops_early = stops_early
-        self._lag = lag
         # Enough continuations of each row to fill every slot from a single hypothesis
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
@@ -181,8 +178,7 @@ class BeamSearch:
             source, source_mask, self._config, self._model.max_positions, n_prefixes
         )
         device = source.device
-        if self._lag is None:
-            self._lag = steps_late(self._model, device)
+        self._lag = steps_late(self._model, device)
         self._sentences = [self._new_sentence(limit) for limit in limits]
         self._active = list(range(len(self._sentences)))
         self._length = 0
@@ -232,7 +228,7 @@ class BeamSearch:
         parts = (best.total, best.token_log_probability, best.token, best.slot, fate)
         numbers = Fetch(torch.stack([part.double() for part in parts]))
         self._unread.append(StepNumbers(self._active, numbers))
-        while len(self._unread) > (self._lag or 0):
+        while len(self._unread) > self._lag:
             self._read(self._unread.popleft())
 
     def finish(self) -> list[list[Hypothesis]]:
@@ -506,7 +502,8 @@ class _GroupSearch(BeamSearch):
         self._n_groups = config.diversity_groups
         self._diversity = _Diversity(config.diversity_penalty, self._n_groups)
         size = config.beam_size // self._n_groups
-        # Every group gives all that it finds, because `_merge_groups` ranks them together
+        # Every group gives all that it finds, because `_merge_groups` ranks them together. So it
+        # ends when its slots are used up, which the device knows before a host that reads late
         shared = replace(config, beam_size=size, n_best=size, diversity_groups=1)
         # Last, so that diversity takes its penalty off what the rules have left
         super().__init__(model, shared, [*processors, self._diversity])

@@ -115,6 +115,7 @@ class ShortlistedModel:
         self._model = model
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self.source_eos = model.source_eos
+        self.is_watched = getattr(model, "is_watched", False)
         self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
         for row, listed in zip(self._is_listed, candidates, strict=True):
             # Among listed sentences, one without a list may consist of all tokens

@@ -38,7 +38,7 @@ export function splitSentences(text, { always, beforeNumbers }) {
 /** Places where a line may be cut, best first. */
 const BREAKS = [/(?<=[.!?…])["'’”»)\]]*\s+|(?<=[。！？])/gu, /(?<=[,;:])\s+|(?<=[，；：、])|\s+(?=[–—])/gu, /\s+/gu];
 
-/** Cuts a line into parts of at most so many tokens; count says how many a text has. */
+/** Splits a line into parts that each have at most a number of tokens; count returns the tokens of a text. */
 export function splitLine(line, longest, count) {
   const cutLong = (pieces, cut) => pieces.flatMap(piece => count(piece) <= longest ? [piece] : cut(piece));
   let parts = packed(BREAKS.reduce((pieces, pattern) => cutLong(pieces, piece => cutAt(pattern, piece)), [line]), longest, count);

@@ -210,7 +210,7 @@ def test_a_study_may_grow_but_not_change(write_study):
             "s.toml: variants.a: model.n_head: unknown key; did",
         ),
         ("[variants.a]\nmodel.n_heads = 3", (), "s.toml: variants.a: model"),
-        ("[variants", (), "s.toml: is not valid TOML (Expected"),
+        ("[variants", (), "s.toml: is not valid TOML; expected"),
         ("[variants]", (), "s.toml: variants: must have at least one"),
         ("[variants]\na = 1", (), "s.toml: variants.a: must be a table"),
         ('[variants."a/b"]', (), 's.toml: variants: "a/b" cannot be the name of a folder'),
@@ -234,6 +234,17 @@ def test_what_is_wrong_is_named_before_anything_is_trained(write_study, text, op
     refused(*command, *options, says=says)
     refused(*command, *options, "--dry-run", says=says)
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [(b"a = [", "my.toml: is not valid TOML; invalid value"), (b"\xff", "my.toml: is not UTF-8")],
+)
+def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, data, says):
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_bytes(data)
+    Path("s.toml").write_text('recipe = "my.toml"\nseeds = [1]\n[variants.a]\n')
+    refused("study", "s.toml", "--dry-run", says=says)
 
 
 def test_other_places_are_not_written_to(write_study):

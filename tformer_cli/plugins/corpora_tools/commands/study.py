@@ -162,12 +162,8 @@ def study(
     if page is not None and not chosen.is_part:
         _write_files(chosen, report, page)
     with results(STANDARD_STREAM) as stream:
-        if output_format == "csv":
-            from tformer_cli.plugins.corpora_tools.study.report import table_csv
-
-            stream.write(utf8_line(table_csv(report).removesuffix("\n")))
-        else:
-            write_result(stream, STANDARD_STREAM, output_format, report.record, report.document)
+        ways = report.record, report.document
+        write_result(stream, STANDARD_STREAM, output_format, *ways, rows=report.rows)
     folders = " ".join(str(chosen.directory / row.name) for row in report.variants)
     more = f"{chosen.directory / 'study.html'} shows more"
     if chosen.is_part:

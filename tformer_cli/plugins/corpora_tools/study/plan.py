@@ -7,7 +7,6 @@ them as they are.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -17,7 +16,6 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.errors import DataError, RecipeError, UsageError
-from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.seeds import limit_steps
 from tformer_cli.recipe import (
@@ -28,6 +26,7 @@ from tformer_cli.recipe import (
     has_run,
     load_recipe,
     overridden_values,
+    read_toml,
     recipes_directory,
     seed_run,
 )
@@ -169,16 +168,11 @@ def read_study(
     """
     path = find_study(name)
     try:
-        values = tomllib.loads(read_bounded(path, MIB).decode("utf-8-sig"))
-        file = structure(StudyFile, values)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecipeError(f"{path}: is not valid TOML ({error}); correct it") from None
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}); name another") from None
+        file = structure(StudyFile, read_toml(path))
     except StructureError as error:
         raise RecipeError(f"{path}: {error}") from None
     whole, file = file, _take_part(path, file, variants, seeds)
-    base = tomllib.loads(find_recipe(file.recipe).read_text("utf-8-sig"))
+    base = read_toml(find_recipe(file.recipe))
     texts, recipes = {}, {}
     for variant, changes in file.variants.items():
         _check_overrides(variant, changes, overrides)

@@ -1,10 +1,9 @@
 """The result of a study: one table of all variants, and a page with what `compare` finds."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -162,6 +161,20 @@ class StudyReport:
             ],
         )
 
+    def rows(self) -> Iterator[Sequence[object]]:
+        """Yields a header and a row for each variant, with each number whole and by itself."""
+        names = [record_key(measure.name) for measure in self.variants[0].measures]
+        parts = ("", "_sd", "_ci95", "_p")
+        yield (
+            *("variant", "parameters", "seeds", "steps", "tokens", "minutes"),
+            *(f"{name}{part}" for name in names for part in parts),
+        )
+        for row in self.variants:
+            lengths = [(run.steps, run.tokens, run.minutes) for run in row.runs]
+            scores = [(m.mean, m.deviation, m.interval, m.p_value) for m in row.measures]
+            means = map(fmean, zip(*lengths, strict=True))
+            yield row.name, row.parameters, len(row.runs), *means, *chain.from_iterable(scores)
+
     def document(self) -> Document:
         changes = tuple(
             f"{row.name}: {', '.join(f'{k} = {json.dumps(v)}' for k, v in row.changes.items())}"
@@ -184,26 +197,6 @@ class StudyReport:
 
 def digits_of(measure: VariantMeasure) -> int:
     return 4 if measure.interval is None else 2
-
-
-def table_csv(report: StudyReport) -> str:
-    """Writes the table as CSV, each number whole and in a column of its own."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    names = [record_key(measure.name) for measure in report.variants[0].measures]
-    parts = ("", "_sd", "_ci95", "_p")
-    writer.writerow(
-        [
-            *("variant", "parameters", "seeds", "steps", "tokens", "minutes"),
-            *(f"{name}{part}" for name in names for part in parts),
-        ]
-    )
-    for row in report.variants:
-        lengths = [(run.steps, run.tokens, run.minutes) for run in row.runs]
-        numbers = [n for m in row.measures for n in (m.mean, m.deviation, m.interval, m.p_value)]
-        means = map(fmean, zip(*lengths, strict=True))
-        writer.writerow([row.name, row.parameters, len(row.runs), *means, *numbers])
-    return stream.getvalue()
 
 
 def report_study(

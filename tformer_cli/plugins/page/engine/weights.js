@@ -58,7 +58,7 @@ function halfTable() {
   return halves;
 }
 
-/** Multiplies rows by their scales; an integer goes on with its bits below, if there are any (n, bytes). */
+/** Multiplies rows by their scales; with 10 bits, the two low bits of each integer are in a second tensor (n, bytes). */
 function scaleRows(integers, scales, { shape: [n, size], data: bits } = { shape: [0, 0], data: null }) {
   const floats = new Float32Array(integers.length), width = integers.length / (scales.length || 1);
   for (let row = 0, at = 0; row < scales.length; row++) {
