@@ -142,15 +142,10 @@ def report_seeds(
     if earlier is not None and earlier.weights == weights:
         return earlier
     recipe = completed_recipe(recipe)
-    # What training validated on may be a part of the pairs; a test wants all of them
-    if test is None:
-        everything = replace(recipe, validation=replace(recipe.validation, max_sentences=0))
-        pairs, which = validation_pairs(everything), "validation"
-    else:
-        pairs, which = list(read_corpus(test)), "test"
-    tell(f"scoring {count_of(len(runs), 'run')} on {len(pairs):,} {which} examples")
+    pairs, examples = scored_pairs(recipe, test)
+    tell(f"scoring {count_of(len(runs), 'run')} on {examples}")
     report = SeedReport(
-        examples=f"{len(pairs):,} {which} examples",
+        examples=examples,
         runs=tuple(run.name for run in runs),
         steps=steps,
         weights=weights,
@@ -158,6 +153,16 @@ def report_seeds(
     )
     write_text(place / REPORT, json.dumps(report.record(), indent=1) + "\n")
     return report
+
+
+def scored_pairs(
+    recipe: Recipe, test: CorpusConfig | None, directory: str = ""
+) -> tuple[list[SentencePair], str]:
+    """Reads the test set, else the validation pairs of a complete recipe, and says how many."""
+    # What training validated on may be a part of the pairs; a test wants all of them
+    everything = replace(recipe, validation=replace(recipe.validation, max_sentences=0))
+    pairs = validation_pairs(everything) if test is None else list(read_corpus(test, directory))
+    return pairs, f"{len(pairs):,} {'validation' if test is None else 'test'} examples"
 
 
 def _earlier(path: Path) -> SeedReport | None:

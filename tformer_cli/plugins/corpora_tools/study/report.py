@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -30,6 +30,7 @@ from tformer_cli.plugins.corpora_tools.comparison.report import (
     mark_best,
     steps_of,
 )
+from tformer_cli.plugins.corpora_tools.seeds import scored_pairs
 from tformer_cli.plugins.corpora_tools.study.plan import (
     Study,
     StudyRun,
@@ -38,8 +39,8 @@ from tformer_cli.plugins.corpora_tools.study.plan import (
 )
 from tformer_cli.show.document import Cell, Document, Note, Section, Table
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.text.corpora import SentencePair, read_corpus
-from tformer_cli.train.data import completed_recipe, validation_pairs
+from tformer_cli.text.corpora import SentencePair
+from tformer_cli.train.data import completed_recipe
 from tformer_cli.wording import count_of
 
 SCHEMA = "tformer.study/1"
@@ -219,8 +220,8 @@ def report_study(
     steps = {name: [run.steps for run in own] for name, own in facts.items()}
     if doubt := unequal_lengths(steps):
         warn(doubt)
-    pairs, which = _examples(study)
-    examples = f"{len(pairs):,} {which} examples"
+    recipe = completed_recipe(next(iter(study.recipes.values())))
+    pairs, examples = scored_pairs(recipe, study.file.test, recipe.data.directory)
     earlier = _earlier(study.directory / REPORT)
     if earlier is not None and (examples, facts) == earlier.basis:
         return earlier, None
@@ -271,15 +272,6 @@ def _parameters(run: Path) -> int:
 
     config = read_config(run)
     return parameter_count(config.model, config.vocab_size)
-
-
-def _examples(study: Study) -> tuple[list[SentencePair], str]:
-    recipe = next(iter(study.recipes.values()))
-    if study.file.test is not None:
-        return list(read_corpus(study.file.test, recipe.data.directory)), "test"
-    # What training validated on may be a part of the pairs
-    whole = replace(recipe, validation=replace(recipe.validation, max_sentences=0))
-    return validation_pairs(completed_recipe(whole)), "validation"
 
 
 def _measure(
