@@ -44,6 +44,16 @@ class PaceMeasured:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepDone:
+    """A step is made; on a GPU, it is at least queued."""
+
+    share_done: float
+    """Share of the run that is done, by the nearest of its limits; 0 where there is none."""
+    seconds: float
+    """Seconds since the start of the run, interruptions excluded."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepReport:
     """Report of the steps since the last one."""
 
@@ -152,6 +162,7 @@ class BatchSplit:
 TrainingEvent = (
     RunStarted
     | PaceMeasured
+    | StepDone
     | StepReport
     | ValidationReport
     | CheckpointWritten

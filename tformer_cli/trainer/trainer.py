@@ -20,6 +20,7 @@ from tformer_cli.trainer.events import (
     CheckpointWritten,
     RunEnded,
     RunStarted,
+    StepDone,
     StepReport,
     TrainingEvent,
     TrainingObserver,
@@ -200,7 +201,7 @@ class Trainer:
             self._inspect(window)
             self._pace.wait_for(window.loss)
             window_end = self._tick()
-            self._foresee()
+            self._notify_step()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
             # A checkpoint of ruined weights would be what a rollback returns to
@@ -318,13 +319,14 @@ class Trainer:
             self.state.seconds = self.processes.largest(self.state.seconds)
         return self.state.seconds
 
-    def _foresee(self) -> None:
-        """Reports once, after the first steps, how long the run will take."""
+    def _notify_step(self) -> None:
+        """Notifies of a step and, once, of the time that the first ones foresee for the run."""
         state = self.state
         done = share_done(self.config, state, self._epochs())
         pace = self._pace.after_step(state.step, state.seconds, done)
         if pace is not None:
             self._notify(pace)
+        self._notify(StepDone(share_done=done, seconds=state.seconds))
 
     def _report(self, window: ReportInterval) -> None:
         state, epoch, model = self.state, self._epochs(), self.model

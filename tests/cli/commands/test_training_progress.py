@@ -26,6 +26,7 @@ from tformer_cli.trainer.events import (
     RolledBack,
     RunEnded,
     RunStarted,
+    StepDone,
     StepReport,
     ValidationReport,
 )
@@ -91,6 +92,25 @@ def test_the_dashboard_draws_every_event_at_every_width(width):
         assert text in shown.replace("\n", " "), text
     assert "\x1b[31m" not in shown, "text of the corpus must not steer the terminal"
     assert "\x07" not in shown
+
+
+def test_the_bar_moves_before_the_first_report_and_at_most_once_a_second(monkeypatch):
+    screen, now = io.StringIO(), 100.0
+    monkeypatch.setattr(progress, "monotonic", lambda: now)
+    with Live(console=Console(file=screen, force_terminal=True), auto_refresh=False) as live:
+        view = Dashboard(live, PAIRS)
+        view.notify(STARTED)
+        sizes = []
+        for step in (1, 2, 3, 4):
+            now += 0.6
+            view.notify(StepDone(share_done=step / 8, seconds=6.0 * step))
+            sizes.append(len(screen.getvalue()))
+    assert sizes[0] < sizes[1] == sizes[2] < sizes[3]
+    assert "25%" in screen.getvalue()
+    last = screen.getvalue().rpartition("tformer train")[2]
+    assert "50%" in last
+    assert "0:24 left" in last
+    assert "waiting for the first report" in last
 
 
 def test_a_run_that_ends_before_its_first_report_waits_for_none():

@@ -15,6 +15,7 @@ from tformer_cli.trainer.events import (
     RolledBack,
     RunEnded,
     RunStarted,
+    StepDone,
     StepReport,
     TrainingEvent,
     ValidationReport,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
 _LONGEST_SAMPLE = 200
+_SECONDS_BETWEEN_BARS = 1.0  # to draw costs some milliseconds
 
 
 class TrainingView:
@@ -78,6 +80,8 @@ class Dashboard(TrainingView):
         super().__init__(examples)
         self._live = live
         self._preparing = ""
+        self._done: StepDone | None = None
+        self._drawn_at = 0.0
         self._report: StepReport | None = None
         self._losses: list[float] = []
         self._validations: list[ValidationReport] = []
@@ -100,6 +104,10 @@ class Dashboard(TrainingView):
                     self._live.console.print(
                         line, markup=False, highlight=False, style=style, soft_wrap=False
                     )
+            case StepDone():
+                self._done = event
+                if monotonic() - self._drawn_at < _SECONDS_BETWEEN_BARS:
+                    return
             case StepReport():
                 self._report = event
                 self._losses.append(event.loss)
@@ -112,6 +120,7 @@ class Dashboard(TrainingView):
         self._draw()
 
     def _draw(self) -> None:
+        self._drawn_at = monotonic()
         self._live.update(self._renderable(), refresh=True)
 
     def _renderable(self) -> "RenderableType":
@@ -121,9 +130,9 @@ class Dashboard(TrainingView):
 
         if self._preparing:
             return Text(self._preparing, style="dim")
-        parts: list[RenderableType] = []
+        parts: list[RenderableType] = [] if self._done is None else [self._progress(self._done)]
         if self._report is not None:
-            parts += [self._progress(self._report), self._numbers(self._report)]
+            parts.append(self._numbers(self._report))
         elif self._ended is None:  # a short run may end without any
             parts.append(Text("waiting for the first report …", style="dim"))
         if self._validations:
@@ -132,7 +141,7 @@ class Dashboard(TrainingView):
             parts.append(Text(event_lines(self._ended)[0], style="bold green"))
         return Panel(Group(*parts), title="tformer train", title_align="left", border_style="cyan")
 
-    def _progress(self, report: StepReport) -> "RenderableType":
+    def _progress(self, done: StepDone) -> "RenderableType":
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -140,9 +149,9 @@ class Dashboard(TrainingView):
         row.add_column()
         row.add_column(ratio=1)
         row.add_column(justify="right")
-        share = 1.0 if self._ended is not None else report.share_done
+        share = 1.0 if self._ended is not None else done.share_done
         if share:
-            left = f"{clock(report.seconds * (1.0 - share) / share)} left"
+            left = f"{clock(done.seconds * (1.0 - share) / share)} left"
             row.add_row(f"{share:4.0%}", ProgressBar(total=1.0, completed=share), left)
         else:
             row.add_row("", ProgressBar(total=None, pulse=True), "until early stopping")
@@ -266,8 +275,8 @@ def event_lines(event: TrainingEvent) -> list[str]:
             pair = (event.sample_source, event.sample_translation)
             source, translation = (visible(text, _LONGEST_SAMPLE) for text in pair)
             return [line, f"  {source} → {translation}"]
-        case CheckpointWritten() | RolledBack() | BatchSplit():
-            # The last two are warnings; a line for every checkpoint would say nothing
+        case StepDone() | CheckpointWritten() | RolledBack() | BatchSplit():
+            # The last two are warnings; a line for every step or checkpoint would say nothing
             return []
         case RunEnded():
             # The published weights: an average, or a single step that validated better

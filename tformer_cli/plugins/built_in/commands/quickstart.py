@@ -67,18 +67,20 @@ def quickstart(
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.plugins.built_in.quickstart import quickstart as run_quickstart
     from tformer_cli.recipe import load_recipe
     from tformer_cli.trainer.processes.launch import one_error_per_node, read_launch
 
     with one_error_per_node():
         if read_launch().world_size > 1:
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
-    prepare_torch(threads)
     chosen = QUICKSTARTS[task]
     run = output or Path("runs", chosen.recipe)
     recipe = load_recipe(chosen.recipe, [] if seed is None else [f"training.seed={seed}"])
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
+        view.prepare("loading PyTorch", 0)
+        prepare_torch(threads)
+        from tformer_cli.plugins.built_in.quickstart import quickstart as run_quickstart
+
         result = run_quickstart(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
