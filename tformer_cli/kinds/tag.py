@@ -75,6 +75,8 @@ def windows(side: TokenizerSide, text: str, longest: float = math.inf) -> Iterat
 class WordTokenizer(LabelTokenizer):
     """The tokenizer of texts on the source side, a label for each word on the target side."""
 
+    has_gaps = True
+
     def to_json(self) -> str:
         """See `LabelTokenizer`; keeps labels of words and of texts apart in the cache."""
         return json.dumps({"words": super().to_json()})

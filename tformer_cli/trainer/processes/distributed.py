@@ -200,7 +200,8 @@ class JoinedProcesses(Processes):
         return SummingPasses(model)
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        unit = torch.ones((), device=self._device)  # nothing waits for a GPU
+        # Nothing waits for a GPU. One type in all processes: those without batches have only zeros
+        unit = torch.ones((), dtype=torch.float64, device=self._device)
         total = torch.stack([unit * number for number in numbers])
         with collective_errors():
             dist.all_reduce(total)
