@@ -157,8 +157,8 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or continues with an interrupted run.
 
-    Under `torchrun` each process calls it with the same arguments. Only the first writes, reports
-    and validates.
+    Under `torchrun` each process calls it with the same arguments. Only the first writes and
+    reports.
 
     Args:
         recipe: what decides the run.
@@ -371,7 +371,9 @@ def prepare(
         config=recipe.training,
         validation=recipe.validation,
         loader=partial(_open_loader, recipe, corpora, sides, is_shared=processes.world_size > 1),
-        validator=Validator(training.scorer(held), device, precision) if valid else None,
+        validator=Validator(training.scorer(held), device, precision, processes.divide)
+        if valid
+        else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer, origin, several),
         precision=precision,
