@@ -15,6 +15,7 @@ from tformer_cli.trainer.batch_budget import (
     settle_tokens_per_batch,
 )
 from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.hardware import recompute_layers
 from tformer_cli.trainer.memory import free_memory
 
 LENGTHS = PairLengths(source=20, target=30, least=(2, 3), shortest=5, total=10**6)
@@ -106,6 +107,20 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 1000)
     with pytest.raises(RecipeError, match=r"data\.max_length: a batch of the longest pair, 30"):
         settle_tokens_per_batch(trained, config, LENGTHS, "float32")
+
+
+def test_layers_that_are_computed_again_leave_room_for_larger_batches(monkeypatch):
+    monkeypatch.setattr(batch_budget, "free_memory", lambda: 10**8)
+    budgets = []
+    for recomputes in (False, True):
+        trained = Transformer(
+            ModelConfig(d_model=16, n_heads=2, d_ff=64, n_encoder_layers=4, n_decoder_layers=4), 50
+        )
+        recompute_layers(trained, recomputes=recomputes)
+        config = TrainingConfig(tokens_per_batch=0, activation_checkpointing=recomputes)
+        budgets.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
+        assert trained.encoder.recomputes == recomputes
+    assert budgets[1] > 2 * budgets[0]
 
 
 @pytest.mark.parametrize("longest", [5, 20, 65, 128])

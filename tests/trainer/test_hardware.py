@@ -9,9 +9,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.commands import assert_printed_alike
+from tests.zoo import RECIPES, recipe_of, tformer
+from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.stacks import Layer
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.profiling import OTHER, category_of
+from tformer_cli.trainer import hardware
 from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
@@ -68,6 +72,34 @@ def gradients(model, n_sentences, n_source, n_target):
     model.zero_grad()
     model(source, mask, target).logsumexp(dim=-1).mean().backward()
     return [weight.grad for weight in model.parameters()]
+
+
+@pytest.mark.parametrize("by_kernels", [False, True])
+@pytest.mark.parametrize("name", RECIPES)
+def test_layers_that_are_computed_again_change_no_bit(zoo, tmp_path, monkeypatch, name, by_kernels):
+    if not by_kernels:
+        monkeypatch.setattr(hardware, "has_fast", lambda: False)
+    computed = []
+    forward = Layer.forward
+    monkeypatch.setattr(Layer, "forward", lambda *a: computed.append(a[0].training) or forward(*a))
+    (tmp_path / "recipe.toml").write_text(recipe_of(name, zoo.inputs))
+    runs, counts = [], []
+    for recomputes in ("false", "true"):
+        run = tmp_path / recomputes
+        tformer(
+            "train", tmp_path / "recipe.toml", "-o", run, "-q", "--device", "cpu", "--max-steps", 3,
+            "--set", "model.dropout=0.3", "--set", "training.average='none'",
+            "--set", f"training.activation_checkpointing={recomputes}",
+        )  # fmt: skip
+        runs.append(run / "checkpoints/step-000003")
+        counts.append(sum(computed))
+        computed.clear()
+    assert counts[1] == 2 * counts[0] > 0
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        plain, again = (load_tensors(run / file) for run in runs)
+        assert plain.keys() == again.keys()
+        for key, tensor in plain.items():
+            assert torch.equal(tensor, again[key]), key
 
 
 @pytest.mark.long

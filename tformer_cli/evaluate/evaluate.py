@@ -503,6 +503,7 @@ def evaluate_masked(
 
     from tformer_cli.kinds.masked import masked_scores
     from tformer_cli.runtime import autocast
+    from tformer_cli.text.batching import compute_all
     from tformer_cli.text.masking import masking_of
 
     directory = opened.directory
@@ -520,6 +521,8 @@ def evaluate_masked(
         raise DataError.of("{lines}: has nothing to predict; give a text")
     device = opened.device
     with torch.inference_mode(), autocast(device, opened.products):
-        scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
+        scores = masked_scores(
+            directory.masked_model, texts, masking, device, lambda: None, compute_all
+        )
     window = f"{opened.config.longest_source}|masked:{masking.share:g}|draw:by text"
     return TextEvaluation(scores=scores, kind=kind, signature=f"text:{kind}|window:{window}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
+    from tformer_cli.text.batching import Divide
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.text.tokenizer import Tokenizer
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -73,20 +74,20 @@ class Classification(Training):
         model: Any,  # noqa: ANN401 - a Classifier
         held: HeldOut,
         before_batch: Callable[[], None],
-    ) -> list[list[str]]:
+        divide: Divide,
+    ) -> Sequence[list[str]]:
         """Predicts the labels of each of the validation examples."""
         from tformer_cli.search.encoding import label_probabilities
 
         longest, names = model.config.longest_source, held.recipe.task.labels
         ids = held.tokenizer.source.encode_batch([pair.source for pair in held.pairs])
-        rows = label_probabilities(
-            # Cut off as by `tformer classify`
-            model,
-            [tokens[:longest] for tokens in ids],
-            held.precision,
-            before_batch=before_batch,
-        )
-        return [[names[row.index(max(row))]] for row in rows]
+
+        def compute(texts: Sequence[list[int]]) -> list[list[str]]:
+            rows = label_probabilities(model, texts, held.precision, before_batch=before_batch)
+            return [[names[row.index(max(row))]] for row in rows]
+
+        # Cut off as by `tformer classify`
+        return divide([tokens[:longest] for tokens in ids], compute)
 
     def _labels_of(self, recipe: Recipe, progress: Progress | None) -> set[str]:
         from tformer_cli.text.corpora import corpus_name, read_corpus
@@ -136,9 +137,14 @@ class Classification(Training):
         sides.encode_pairs(*zip(*pairs, strict=True))  # refuses unknown labels before training
         right = [label for pair in pairs for label in self.labels(pair.target)]
 
-        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a Classifier
-            loss = mean_loss(model, pairs, sides, held.precision, before_batch)
-            predicted = self.predict_labels(model, held, before_batch)
+        def score(
+            model: Any,  # noqa: ANN401 - a Classifier
+            sample: int,
+            before_batch: Callable[[], None],
+            divide: Divide,
+        ) -> Scored:
+            loss = mean_loss(model, pairs, sides, held.precision, before_batch, divide)
+            predicted = self.predict_labels(model, held, before_batch, divide)
             scores = score_labels([label for row in predicted for label in row], right, names)
             number = sample % len(pairs)
             return Scored(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.recipe import Recipe
+    from tformer_cli.text.batching import Divide
     from tformer_cli.trainer.validation import Scored, Scorer
 
 BATCH_TOKENS = 4096
@@ -57,7 +58,12 @@ class LanguageModeling(TextModeling):
         decoding = replace(recipe.decoding, n_best=1, min_length=0, max_length=most)
         engines = [TorchEngine(held.device, held.precision)]
 
-        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a decoder
+        def score(
+            model: Any,  # noqa: ANN401 - a decoder
+            sample: int,
+            before_batch: Callable[[], None],
+            divide: Divide,
+        ) -> Scored:
             ids = held.tokenizer.target.encode_phrases(texts)
             log_probabilities = score_texts(
                 model,
@@ -67,6 +73,7 @@ class LanguageModeling(TextModeling):
                 batch_tokens=BATCH_TOKENS,
                 device=held.device,
                 before_batch=before_batch,
+                divide=divide,
             )
             n_ends = len(ids) if model.config.target_eos else 0  # each end counts as a byte
             scores = text_scores(
@@ -82,14 +89,19 @@ class LanguageModeling(TextModeling):
                 target_bos=model.config.target_bos,
                 before_batch=before_batch,
             )
-            (continued,) = generator.generate([line[:length]], [sample])
+            (continued,) = divide(
+                [line[:length]],
+                lambda prompts: [
+                    generated.texts[0].text for generated in generator.generate(prompts, [sample])
+                ],
+            )
             return Scored(
                 scores={
                     "loss": scores.loss,
                     "perplexity": scores.perplexity,
                     "bits_per_byte": scores.bits_per_byte,
                 },
-                sample=(line[:length], continued.texts[0].text, line[length:]),
+                sample=(line[:length], continued, line[length:]),
             )
 
         return score

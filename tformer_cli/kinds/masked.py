@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.kinds.embed import Embed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
-    from tformer_cli.text.batching import Batch
+    from tformer_cli.text.batching import Batch, Divide, Indices
     from tformer_cli.text.masking import Masking
     from tformer_cli.text.tokenizer import Tokenizer
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -64,8 +65,13 @@ class MaskedModeling(TextModeling):
         )
         masking, side = masking_of(tokenizer), tokenizer.source
 
-        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a MaskedLanguageModel
-            scores = masked_scores(model, ids, masking, device, before_batch)
+        def score(
+            model: Any,  # noqa: ANN401 - a MaskedLanguageModel
+            sample: int,
+            before_batch: Callable[[], None],
+            divide: Divide,
+        ) -> Scored:
+            scores = masked_scores(model, ids, masking, device, before_batch, divide)
             number = sample % len(ids)
             batch = hidden_alike([ids[number]], [number], masking)
             logits = model(batch.source.to(device), batch.source_mask.to(device))
@@ -106,6 +112,7 @@ def masked_scores(
     masking: Masking,
     device: torch.device,
     before_batch: Callable[[], None],
+    divide: Divide,
 ) -> MaskedScores:
     """Predicts hidden tokens of texts (ids without `</s>`), the same ones whenever it is called."""
     import numpy as np
@@ -116,8 +123,8 @@ def masked_scores(
 
     lengths = np.array([len(ids) for ids in texts], np.int32)
     plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)  # always the same
-    total, n_right, n_tokens = 0.0, 0, 0
-    for indices in plan:
+
+    def compute(indices: Indices) -> tuple[float, int, int]:
         before_batch()
         batch = hidden_alike([texts[i] for i in indices], indices.tolist(), masking)
         hidden = model.encode(batch.source.to(device), batch.source_mask.to(device))
@@ -125,11 +132,14 @@ def masked_scores(
         targets = batch.target_output.to(device)[is_target]
         # Only hidden tokens: a row of the vocabulary for each of the others would be in vain
         logits = model.project(model.transform_hidden(hidden[is_target])).float()
-        total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
-        n_right += int((logits.argmax(dim=1) == targets).sum())
-        n_tokens += len(targets)
-    share = 100.0 * n_right / max(1, n_tokens)
-    return MaskedScores(total / max(1, n_tokens), share, n_tokens)
+        loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+        return loss, int((logits.argmax(dim=1) == targets).sum()), len(targets)
+
+    sums = divide(plan, lambda batches: list(map(compute, batches)))
+    losses, right, counts = zip(*sums, strict=True) if sums else ((), (), ())
+    n_tokens = sum(counts)
+    share = 100.0 * sum(right) / max(1, n_tokens)
+    return MaskedScores(math.fsum(losses) / max(1, n_tokens), share, n_tokens)
 
 
 def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Masking) -> Batch:

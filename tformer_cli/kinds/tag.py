@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Tagger
     from tformer_cli.recipe import Recipe
     from tformer_cli.search.pooled import LabelHead
+    from tformer_cli.text.batching import Divide
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 
@@ -74,6 +75,8 @@ def windows(side: TokenizerSide, text: str, longest: float = math.inf) -> Iterat
 
 class WordTokenizer(LabelTokenizer):
     """The tokenizer of texts on the source side, a label for each word on the target side."""
+
+    has_gaps = True
 
     def to_json(self) -> str:
         """See `LabelTokenizer`; keeps labels of words and of texts apart in the cache."""
@@ -253,13 +256,20 @@ class Tagging(Classification):
         model: Any,  # noqa: ANN401 - a Tagger
         held: HeldOut,
         before_batch: Callable[[], None],
-    ) -> list[list[str]]:
+        divide: Divide,
+    ) -> Sequence[list[str]]:
         side, longest = held.tokenizer.source, model.config.longest_source
-        cut = [list(windows(side, pair.source, longest)) for pair in held.pairs]
-        read = [window for parts in cut for window in parts]
-        rows = iter(tag_probabilities(model, read, held.precision, before_batch))
         names = held.recipe.task.labels
-        return [[names[row.index(max(row))] for _ in parts for row in next(rows)] for parts in cut]
+
+        def compute(texts: Sequence[str]) -> list[list[str]]:
+            cut = [list(windows(side, text, longest)) for text in texts]
+            read = [window for parts in cut for window in parts]
+            rows = iter(tag_probabilities(model, read, held.precision, before_batch))
+            return [
+                [names[row.index(max(row))] for _ in parts for row in next(rows)] for parts in cut
+            ]
+
+        return divide([pair.source for pair in held.pairs], compute)
 
 
 class Tag(Embed):

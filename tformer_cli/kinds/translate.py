@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.config import SentenceRule
     from tformer_cli.search.engine import Shortlist
     from tformer_cli.search.opening import OpeningSettings
+    from tformer_cli.text.batching import Divide
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.trainer.validation import Scored, Scorer
 
@@ -66,13 +67,19 @@ class Translation(Training):
         # Made once: they keep what they have packed of a model's weights
         engines = search_engines("tformer", held.device, held.precision)
 
-        def score(model: Model, sample: int, before_batch: Callable[[], None]) -> Scored:
-            loss = mean_loss(model, pairs, held.tokenizer, held.precision, before_batch)
+        def score(
+            model: Model, sample: int, before_batch: Callable[[], None], divide: Divide
+        ) -> Scored:
+            loss = mean_loss(model, pairs, held.tokenizer, held.precision, before_batch, divide)
             translator = Translator(
                 model, held.tokenizer, decoding, engines=engines, before_batch=before_batch
             )
-            translations = translator.translate([pair.source for pair in pairs])
-            texts = [translation.hypotheses[0].text for translation in translations]
+            texts = divide(
+                [pair.source for pair in pairs],
+                lambda lines: [
+                    translation.hypotheses[0].text for translation in translator.translate(lines)
+                ],
+            )
             references = [[pair.target for pair in pairs]]
             # As text, by the functions of `tformer evaluate`: users will measure these scores
             by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}

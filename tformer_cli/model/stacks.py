@@ -7,9 +7,12 @@ sentences, or one position at a time with a cache of the positions before it.
 
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tformer_cli.model.attention import EVERYTHING, Mask, MultiHeadAttention, key_mask
 from tformer_cli.model.cache import DecoderCache
@@ -199,6 +202,10 @@ AnyLayer = TypeVar("AnyLayer", bound=Layer)
 class Stack(nn.Module, Generic[AnyLayer]):
     """Layers one after the other, with a final norm where they are pre-norm, or always."""
 
+    recomputes = False
+    """True if the backward pass computes each layer again instead of keeping what it needs of it
+    (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost")."""
+
     def __init__(self, layers: Iterable[AnyLayer], *, has_final_norm: bool = False) -> None:
         """Stacks layers that are alike but for their heads; there is at least one."""
         super().__init__()
@@ -238,7 +245,11 @@ class Stack(nn.Module, Generic[AnyLayer]):
             if entering is not None:
                 entering.append(hidden)
             before = earlier[number] if earlier else None
-            hidden = layer(hidden, mask, memory, memory_mask, before)
+            compute: Any = layer
+            if self.recomputes and torch.is_grad_enabled():
+                # With the random numbers of the first time, so that dropout drops the same values
+                compute = partial(checkpoint, layer, use_reentrant=False)
+            hidden = compute(hidden, mask, memory, memory_mask, before)
         normed: Tensor = self.final_norm(hidden)
         return normed
 

@@ -16,6 +16,7 @@ from tformer_cli.search.engine import SearchedModel
 from tformer_cli.search.hypothesis import Hypothesis, never_interrupt, scored_hypothesis
 from tformer_cli.search.source_batches import LARGEST_LOGITS, padded_length, source_batch
 from tformer_cli.search.text_windows import TextWindow, text_windows
+from tformer_cli.text.batching import compute_all
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.stacks import DecoderLayer, Stack
     from tformer_cli.search.config import DecodingConfig
     from tformer_cli.search.hypothesis import CrossHead
+    from tformer_cli.text.batching import Divide
 
 LEAST_ATTENTION = 1e-30
 """Replaces attention that has vanished, whose logarithm would be -inf."""
@@ -236,6 +238,7 @@ def score_texts(
     batch_tokens: int,
     device: torch.device | str,
     before_batch: Callable[[], None] | None = None,
+    divide: Divide = compute_all,
 ) -> list[list[float]]:
     """Computes log p of every token of each text that has something before it, its end included."""
     config = model.config
@@ -251,17 +254,23 @@ def score_texts(
     by_length: dict[int, list[int]] = {}
     for place, chunk in enumerate(windows):
         by_length.setdefault(min(padded_length(len(chunk.read)), window), []).append(place)
-    chunk_rows: list[list[float]] = [[] for _ in windows]
+    batches: list[tuple[int, list[int]]] = []
     for length, places in sorted(by_length.items()):
         most = min(batch_tokens // length, LARGEST_LOGITS // (model.vocab_size * length))
         size = max(1, most)
-        for start in range(0, len(places), size):
-            if before_batch is not None:
-                before_batch()
-            chosen = places[start : start + size]
-            rows = _score_windows(model, [windows[place] for place in chosen], length, device)
-            for place, row in zip(chosen, rows, strict=True):
-                chunk_rows[place] = row
+        batches += [(length, places[start : start + size]) for start in range(0, len(places), size)]
+
+    def compute(batch: tuple[int, list[int]]) -> list[list[float]]:
+        if before_batch is not None:
+            before_batch()
+        length, chosen = batch
+        return _score_windows(model, [windows[place] for place in chosen], length, device)
+
+    chunk_rows: list[list[float]] = [[] for _ in windows]
+    computed = divide(batches, lambda share: list(map(compute, share)))
+    for (_, chosen), rows in zip(batches, computed, strict=True):
+        for place, row in zip(chosen, rows, strict=True):
+            chunk_rows[place] = row
     for chunk, row in zip(windows, chunk_rows, strict=True):
         scored[chunk.text] += row
     return scored

@@ -169,6 +169,9 @@ class Tokenizer(ABC):
     """Remarks on its training; none of one that was read."""
     new_tokens: tuple[str, ...] = ()
     """Words that were added, in the order of their ids, the last of either vocabulary."""
+    has_gaps: bool = False
+    """True if targets have padding inside, where nothing is predicted: they are longer than what
+    is."""
     _source: TokenizerSide
     _target: TokenizerSide
 

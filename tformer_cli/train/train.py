@@ -89,7 +89,7 @@ from tformer_cli.train.start import (
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
-from tformer_cli.trainer.hardware import training_device, use_kernels
+from tformer_cli.trainer.hardware import recompute_layers, training_device, use_kernels
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
 from tformer_cli.trainer.processes.signals import stop_requests
@@ -157,8 +157,8 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or continues with an interrupted run.
 
-    Under `torchrun` each process calls it with the same arguments. Only the first writes, reports
-    and validates.
+    Under `torchrun` each process calls it with the same arguments. Only the first writes and
+    reports.
 
     Args:
         recipe: what decides the run.
@@ -361,6 +361,8 @@ def prepare(
     model = make(loads=loads).to(device)
     model_notes = [*remarks, *freeze(model, recipe)]
     model_notes += use_kernels(model, compiles=recipe.training.compile)
+    if recipe.training.activation_checkpointing:
+        recompute_layers(model)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     several = share_of_several(corpora) if training.examples.are_translated else None
     held = HeldOut(recipe, valid, tokenizer, device, precision)
@@ -369,7 +371,9 @@ def prepare(
         config=recipe.training,
         validation=recipe.validation,
         loader=partial(_open_loader, recipe, corpora, sides, is_shared=processes.world_size > 1),
-        validator=Validator(training.scorer(held), device, precision) if valid else None,
+        validator=Validator(training.scorer(held), device, precision, processes.divide)
+        if valid
+        else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer, origin, several),
         precision=precision,

@@ -22,6 +22,7 @@ from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.loading.encoded import EncodedCorpus
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.gradients import add_gradients
+from tformer_cli.trainer.hardware import recompute_layers
 from tformer_cli.trainer.memory import free_memory
 from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.resuming.state import generator_tensors, restore_generators
@@ -151,7 +152,13 @@ def _estimated_budget(
     tokens = max(lengths.source, lengths.target)
     n_pairs = -(-4 * ROW_MULTIPLE // tokens)
     shape = (n_pairs, lengths.source, lengths.target)
-    a_token = _kept_bytes(model, config, shape, precision) / (n_pairs * tokens)
+    kept = _kept_bytes(model, config, shape, precision)
+    if config.activation_checkpointing:  # and, while it is computed again, one layer's share of all
+        recompute_layers(model, recomputes=False)
+        n_layers = model.config.n_encoder_layers + model.config.n_decoder_layers
+        kept += (_kept_bytes(model, config, shape, precision) - kept) // n_layers
+        recompute_layers(model)
+    a_token = kept / (n_pairs * tokens)
     budget = min(int(free / a_token), lengths.total)
     return budget if budget >= tokens else _too_long(lengths)
 

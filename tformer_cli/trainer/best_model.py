@@ -41,7 +41,7 @@ class PublishedAverage:
 class BestModelPublisher:
     """Validates a run's model and publishes the best and the final one.
 
-    The first of several processes does it; the others wait for the result.
+    Several processes share a validation; the first one averages and publishes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BestModelPublisher:
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
         """Scores the present weights, and publishes them if they are the best so far."""
-        values = self._processes.first(partial(self._scores, state, stop))
+        values = self._scores(state, stop)
         if values is None:
             return None
         result = Validation(**values)
@@ -83,44 +83,53 @@ class BestModelPublisher:
         # by what the model learned in between, and the last may be the best: so the average
         # replaces the best checkpoint only if it scores as well. Returns the averaged steps; None
         # if a stop was requested meanwhile.
-        values = self._processes.first(partial(self._average, saver, state, stop))
-        if values is None:
-            return None
-        scores = values["scores"]
-        report = Validation(**scores).report(state.step, weights="average") if scores else None
-        return PublishedAverage(
-            values["steps"], values["damaged"], report, better_step=values["better_step"]
-        )
-
-    def _average(
-        self, saver: RunSaver, state: TrainingState, stop: StopRequest
-    ) -> dict[str, Any] | None:
-        steps, damaged = saver.sound_averaged_steps(state)
-        record: dict[str, Any] = {
-            "steps": steps,
-            "damaged": damaged,
-            "scores": None,
-            "better_step": 0,
-        }
+        weights: dict[str, Tensor] = {}  # only in the first process
+        steps, damaged = self._processes.first(partial(self._average, saver, state, weights))
         if not steps:
-            return record
-        weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
+            return PublishedAverage(damaged=damaged)
         # One checkpoint is its own average: what its validation found is known
         scores = _known_scores(state, steps[0]) if len(steps) == 1 else {}
-        if self._validator is not None and not scores:
-            self._model.load_state_dict(weights)
-            record["scores"] = self._scores(state, stop)
-            if record["scores"] is None:
+        report = None
+        if self.validates and not scores:
+            if weights:
+                self._model.load_state_dict(weights)
+            self._processes.broadcast_weights(self._model)
+            values = self._scores(state, stop)
+            if values is None:
                 return None
-            scores = record["scores"]["scores"]
+            scores = values["scores"]
+            report = Validation(**values).report(state.step, weights="average")
+        better_step = self._processes.first(
+            partial(self._publish_better, saver, state, weights, steps, scores)
+        )
+        averaged = [] if better_step else steps
+        return PublishedAverage(averaged, damaged, report, better_step=better_step)
+
+    def _average(
+        self, saver: RunSaver, state: TrainingState, weights: dict[str, Tensor]
+    ) -> tuple[list[int], list[str]]:
+        """Averages checkpoints; returns their steps, and what damage others have."""
+        steps, damaged = saver.sound_averaged_steps(state)
+        if steps:
+            weights |= average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
+        return steps, damaged
+
+    def _publish_better(
+        self,
+        saver: RunSaver,
+        state: TrainingState,
+        weights: Mapping[str, Tensor],
+        steps: Sequence[int],
+        scores: Mapping[str, float],
+    ) -> int:
+        """Publishes the average or the best checkpoint; returns the latter's step, or 0."""
         best = self._best_checkpoint(saver, state)
         if best and scores and _beats(_known_scores(state, best), scores, self._config):
-            record |= {"steps": [], "better_step": best}
             best_weights = load_tensors(saver.checkpoints.path(best) / MODEL)
             self._publish(best_weights, best, _known_scores(state, best))
-        else:
-            self._publish(weights, steps[0] if len(steps) == 1 else state.step, scores)
-        return record
+            return best
+        self._publish(weights, steps[0] if len(steps) == 1 else state.step, scores)
+        return 0
 
     def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> int:
         """Finds the step of the best validation, if its checkpoint is kept and sound; else 0."""
@@ -133,6 +142,7 @@ class BestModelPublisher:
         return 0
 
     def _scores(self, state: TrainingState, stop: StopRequest) -> dict[str, Any] | None:
+        """Validates with all processes; None, in all of them, if one was asked to stop."""
         if self._validator is None:
             return None
         try:
@@ -140,9 +150,11 @@ class BestModelPublisher:
                 record = self._validator.validate(
                     self._model, sample=len(state.validations), before_batch=stop.check
                 )
-            return asdict(record)
         except StopRequested:
             return None
+        # As in the first process: times differ
+        values: dict[str, Any] = self._processes.first(lambda: asdict(record))
+        return values
 
 
 def _known_scores(state: TrainingState, step: int) -> dict[str, float]:

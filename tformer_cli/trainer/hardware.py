@@ -7,7 +7,7 @@ import torch
 
 from tformer_cli.errors import UsageError
 from tformer_cli.model.base import Model
-from tformer_cli.model.stacks import Layer
+from tformer_cli.model.stacks import Layer, Stack
 from tformer_cli.runtime import check_threads, has_fast, prepare_device, resolve_device
 from tformer_cli.trainer.processes.launch import Launch
 
@@ -64,6 +64,13 @@ def _own_gpu(name: str, launch: Launch) -> torch.device:
             "one per GPU, or use cpu"
         )
     return prepare_device(torch.device("cuda", launch.local_rank))
+
+
+def recompute_layers(model: Model, *, recomputes: bool = True) -> None:
+    """Makes a model keep only what enters its layers for the backward pass, or all as before."""
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recomputes = recomputes
 
 
 def compile_layers(model: Model) -> None:

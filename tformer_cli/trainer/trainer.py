@@ -80,8 +80,7 @@ class Trainer:
         self.limit = limit
         self.processes = processes or Processes()
         self.optimizer = make_optimizer(model, config, precision)
-        # all processes have the same weights: one of them averages
-        averages = config.average == "ema" and self.processes.is_first
+        averages = config.average == "ema"
         self.average = MovingAverage(model, config.ema_decay) if averages else None
         self._judged = model if self.average is None else self.average.model
         judging = validation if validator else None
@@ -117,12 +116,18 @@ class Trainer:
         """Goes back to the newest intact checkpoint, if there is one."""
         values = self.processes.first(partial(self._restore, names))
         self.state = TrainingState.from_json(values["state"])
-        self.processes.broadcast_state(self.model, self.optimizer)
+        self._broadcast()
         notes = [values["note"]] if values["note"] else []
         now = present_conditions(self.model, self.precision, self.processes.world_size)
         notes += notes_of_changes(self.state, now)
         self.state = replace(self.state, **now)
         return notes
+
+    def _broadcast(self) -> None:
+        """Copies what the first process has restored to all processes."""
+        self.processes.broadcast_state(self.model, self.optimizer)
+        if self.average is not None:
+            self.processes.broadcast_weights(self.average.model)
 
     def _restore(self, names: Sequence[str]) -> dict[str, Any]:
         state, note = self.saver.restore(self.state, names)
@@ -174,7 +179,7 @@ class Trainer:
         self.state = TrainingState.from_json(values)
         if self._memory is not None:  # the text goes on elsewhere than that checkpoint remembers
             self._memory.clear()
-        self.processes.broadcast_state(self.model, self.optimizer)
+        self._broadcast()
         self._notify(self.state.rollbacks[-1])
 
     def _rolled_back(self, cause: Diverged) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import autocast
-from tformer_cli.text.batching import collate, plan_batches
+from tformer_cli.text.batching import Divide, Indices, collate, compute_all, plan_batches
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.trainer.events import ValidationReport
@@ -35,8 +35,9 @@ class Scored:
     """Describes how scores were computed, where there are several ways."""
 
 
-Scorer = Callable[[Model, int, Callable[[], None]], Scored]
-"""Scores a model on fixed examples, given the one to show and a hook before each batch."""
+Scorer = Callable[[Model, int, Callable[[], None], Divide], Scored]
+"""Scores a model on fixed examples, given the one to show, a hook before each batch, and what
+divides the work among processes. The hook may end the work, so only divided work calls it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ class Validator:
     score: Scorer
     device: torch.device
     precision: Precision
+    divide: Divide = compute_all
 
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
@@ -82,7 +84,7 @@ class Validator:
                 autocast(self.device, self.precision),
                 disable_compiling(model),
             ):
-                scored = self.score(model, sample, before_batch or (lambda: None))
+                scored = self.score(model, sample, before_batch or (lambda: None), self.divide)
         finally:
             model.train(was_training)
         return Validation(**vars(scored), seconds=time.monotonic() - start)
@@ -99,6 +101,7 @@ def mean_loss(
     tokenizer: Tokenizer,
     precision: Precision,
     before_batch: Callable[[], None],
+    divide: Divide,
 ) -> float:
     """Computes the mean -ln p of the targets' tokens, the end of the sentence included."""
     config = model.config
@@ -114,8 +117,8 @@ def mean_loss(
     source_lengths = np.array([len(ids) // per_token for ids in source_ids], dtype=np.int32)
     target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
     plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
-    total, n_tokens = 0.0, 0
-    for indices in plan:
+
+    def compute(indices: Indices) -> tuple[float, int]:
         before_batch()
         batch = collate(
             [source_ids[i] for i in indices],
@@ -125,6 +128,8 @@ def mean_loss(
             ids_per_token=per_token,
         )
         loss = batch_loss(model, batch, label_smoothing=0.0, precision=precision)
-        total += loss.negative_log_likelihood.item()
-        n_tokens += batch.n_target_tokens
-    return total / max(1, n_tokens)
+        return loss.negative_log_likelihood.item(), batch.n_target_tokens
+
+    # Whole batches, summed in their order: the bits do not depend on the number of processes
+    sums = divide(plan, lambda batches: list(map(compute, batches)))
+    return math.fsum(loss for loss, _ in sums) / max(1, sum(n_tokens for _, n_tokens in sums))

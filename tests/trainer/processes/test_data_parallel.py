@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.batching import collate
+from tformer_cli.text.masking import Masking
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.processes.data_parallel import share_of
@@ -91,6 +93,16 @@ def pairs(batches):
         for source, target in zip(batch.source, batch.target_output, strict=True):
             texts.append((source[source != PAD_ID].tolist(), target[target != PAD_ID].tolist()))
     return sorted(texts)
+
+
+def test_shares_of_masked_texts_keep_all_that_is_hidden():
+    masking = Masking(mask_id=4, vocab_size=50)
+    texts = [list(range(5, 5 + length)) for length in (30, 7, 12, 3, 21)]
+    whole = masking.batch(texts, np.random.default_rng(1))
+    shares = [batch for rank in range(3) for batch in share_of([whole], rank, 3)]
+    assert sum(share.n_target_tokens for share in shares) == whole.n_target_tokens
+    assert pairs(shares) == pairs([whole])
+    assert all((share.source != PAD_ID).any(0).all() for share in shares)
 
 
 @pytest.mark.parametrize(("n_batches", "world_size"), [(1, 2), (3, 2), (4, 2), (2, 5), (1, 30)])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.recipes import tiny_translator
+from tests.zoo import RECIPES, recipe_of
 from tformer_cli.artifacts.tensors import load_tensors
 
 DROPOUT = ["--set", "model.dropout=0.3"]
@@ -42,9 +43,9 @@ class Jobs:
         )  # fmt: skip
         self.recipe.write_text(make().to_toml())
 
-    def add(self, name, n, *options, end=(), nan=()):
+    def add(self, name, n, *options, end=(), nan=(), recipe=None):
         run = str(self.directory / name)
-        arguments = ["train", str(self.recipe), "-o", run, "--threads", "1", *options]
+        arguments = ["train", str(recipe or self.recipe), "-o", run, "--threads", "1", *options]
         job = {"name": name, "arguments": arguments, "run": run, "n": n, "end": end, "nan": nan}
         self.jobs.append(job)
 
@@ -105,6 +106,23 @@ def all_ended(ended, directory):
     return {**ended, **jobs.do()}
 
 
+@pytest.fixture(scope="module")
+def kinds(directory, zoo):
+    """What became of short runs of every kind, by the name of its recipe and the processes."""
+    jobs = Jobs(directory)
+    for name in RECIPES:
+        recipe = directory / f"{name}.toml"
+        recipe.write_text(recipe_of(name, zoo.inputs))
+        for n in (1, 2):
+            options = (
+                "training.max_steps=3", "training.report_every=1", "validation.every=2",
+                "validation.max_sentences=0", "model.dropout=0.0",
+            )  # fmt: skip
+            words = [word for option in options for word in ("--set", option)]
+            jobs.add(f"{name}-{n}", n, *words, "--device", "cpu", recipe=recipe)
+    return jobs.do()
+
+
 def weights(run):
     return load_tensors(run / "model.safetensors")
 
@@ -136,6 +154,25 @@ def assert_like_one_process(ended, directory, name):
 
 def test_two_processes_come_to_the_weights_of_one(ended, directory):
     assert_like_one_process(ended, directory, "two")
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "memory"])
+def test_two_processes_train_and_validate_every_kind_as_one_does(kinds, directory, name):
+    runs = [f"{name}-{n}" for n in (1, 2)]
+    assert [statuses(kinds[run][0]) for run in runs] == [[0], [0, 0]], kinds[runs[1]]
+    alone, shared = (
+        list(map(json.loads, (directory / run / "metrics.jsonl").read_text().splitlines()))
+        for run in runs
+    )
+    assert [line["kind"] for line in shared] == [line["kind"] for line in alone]
+    for ours, theirs in zip(shared, alone, strict=True):
+        for key in ("loss", "gradient_norm", "perplexity", "accuracy", "bleu", "bits_per_byte"):
+            if key in theirs:
+                assert ours[key] == pytest.approx(theirs[key], rel=1e-4), key
+
+
+def test_a_memory_is_refused_with_several_processes(kinds, directory):
+    assert_one_line(kinds["memory-2"][0], "model.memory: works only with one process")
 
 
 @pytest.mark.long

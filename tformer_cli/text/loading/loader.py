@@ -212,9 +212,10 @@ class TrainingLoader(BatchStream):
             ids_per_token=tokenizer.source.ids_per_token,
         )
         self._masking = masking
-        # Each process then makes its share of a batch; masks are drawn for the whole batch
+        # Each process then makes its share of a batch, planned by lengths; masks are drawn for the
+        # whole batch, and what they or gaps leave to predict is not known before
         self._plan_batch = None
-        if is_shared and masking is None and tokenizer.source.ids_per_token == 1:
+        if is_shared and masking is None and not tokenizer.has_gaps:
             self._plan_batch = partial(
                 PlannedBatch.of,
                 source_eos=source_eos,

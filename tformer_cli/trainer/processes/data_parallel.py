@@ -87,7 +87,8 @@ class SummingPasses(BackwardPasses):
             # Parameters may be unused where a process has no batches. It also keeps the buckets as
             # they are: else torch groups anew after the first step, by the order in which gradients
             # were ready; from three processes on sums are then rounded otherwise, and a resumed run
-            # would not have the bits of an uninterrupted one.
+            # would not have the bits of an uninterrupted one; nor could a pass that did not fit be
+            # repeated. It costs a walk over the graph a step: 0.3 ms for the base model.
             find_unused_parameters=True,
         )
         wrapped.register_comm_hook(None, self._sum)
@@ -202,13 +203,15 @@ def _rows(batches: Sequence[AnyBatch], owners: Sequence[Tensor], rank: int) -> I
 def _without_empty_columns(batch: Batch, rows: Tensor) -> Batch:
     """Takes some pairs of a batch, and no more columns than the longest of them fill."""
     source_mask = batch.source_mask[rows]
-    target_output = batch.target_output[rows]
+    target_input, target_output = batch.target_input[rows], batch.target_output[rows]
     n_source = int(source_mask.sum(1).max())
     per_token = batch.source.shape[1] // max(1, source_mask.shape[1])  # above 1 of images
-    n_target = int((target_output != PAD_ID).sum(1).max())
+    # What is predicted may have gaps; after the last token of either there is only padding
+    is_used = (target_input != PAD_ID) | (target_output != PAD_ID)
+    n_target = int(is_used.any(0).nonzero().max()) + 1
     return Batch(
         source=batch.source[rows, : n_source * per_token],
         source_mask=source_mask[:, :n_source],
-        target_input=batch.target_input[rows, :n_target],
+        target_input=target_input[:, :n_target],
         target_output=target_output[:, :n_target],
     )

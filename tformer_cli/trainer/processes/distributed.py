@@ -28,13 +28,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
 from tformer_cli.files.atomic import default_signals
-from tformer_cli.text.batching import AnyBatch, Batch
+from tformer_cli.text.batching import AnyBatch, Batch, Item
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
 from tformer_cli.trainer.processes.data_parallel import SummingPasses, collective_errors, share_of
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import RESTART_STATUS, Launch, wait_for_first_error
+from tformer_cli.trainer.processes.signals import StopRequested
 
 TIMEOUT = timedelta(minutes=10)
 """After this a process that waits for the others' gradients gives up."""
@@ -172,11 +173,37 @@ class JoinedProcesses(Processes):
             dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
         return float(numbers[0])
 
-    def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
-        """Sends weights and the optimizer's state; of a sharded one each keeps its share."""
+    def divide(
+        self, items: Sequence[Item], compute: Callable[[Sequence[Item]], Sequence[Value]]
+    ) -> Sequence[Value]:
+        """Takes every n-th item; the values go over the store, exactly."""
+        own: list[Value] | None = []
+        try:
+            if mine := items[self.rank :: self.world_size]:
+                own = list(compute(mine))
+        except StopRequested:
+            own = None
+        text = json.dumps(own)
+        shares = [
+            json.loads(self._once(self.rank == sender, "", lambda: text))
+            for sender in range(self.world_size)
+        ]
+        if None in shares:
+            raise StopRequested
+        values: list[Value] = [
+            shares[number % self.world_size][number // self.world_size]
+            for number in range(len(items))
+        ]
+        return values
+
+    def broadcast_weights(self, model: nn.Module) -> None:
         weights = model.state_dict()
         for name, tensor in self._broadcast(weights):
             weights[name].copy_(tensor)
+
+    def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
+        """Sends weights and the optimizer's state; of a sharded one each keeps its share."""
+        self.broadcast_weights(model)
         state = optimizer_tensors(optimizer, model)
         parameters = dict(model.named_parameters())
         owners = dict(zip(parameters, self._owners(list(parameters.values())), strict=True))
@@ -200,7 +227,8 @@ class JoinedProcesses(Processes):
         return SummingPasses(model)
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        unit = torch.ones((), device=self._device)  # nothing waits for a GPU
+        # Nothing waits for a GPU. One type in all processes: those without batches have only zeros
+        unit = torch.ones((), dtype=torch.float64, device=self._device)
         total = torch.stack([unit * number for number in numbers])
         with collective_errors():
             dist.all_reduce(total)

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
-from tformer_cli.text.batching import AnyBatch, Batch
+from tformer_cli.text.batching import AnyBatch, Batch, Item
 from tformer_cli.trainer.gradients import ALONE, BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
@@ -42,6 +42,16 @@ class Processes:
 
     def largest(self, number: float) -> float:
         return number
+
+    def divide(
+        self, items: Sequence[Item], compute: Callable[[Sequence[Item]], Sequence[Value]]
+    ) -> Sequence[Value]:
+        """Lets each process compute its share of the items; returns all values in all of them."""
+        # A stop that one of them obeys stops all, once all have computed.
+        return compute(items)
+
+    def broadcast_weights(self, model: nn.Module) -> None:
+        """Copies the first process's weights to all processes."""
 
     def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
         """Copies the first process's weights and optimizer state to all processes."""
