@@ -97,9 +97,15 @@ def test_an_entry_says_who_what_when_and_where(key, entry):
         ),
         (
             ["--cite", "train", "quickstart", "--seeds", "1,2"],
-            {"papineni2002bleu", "koehn2004statistical"},
-            {"welch1947generalization"},
+            {"papineni2002bleu", "popovic2015chrf", "post2018call", "koehn2004statistical"},
+            {"welch1947generalization", "snover2006study"},
         ),
+        (
+            ["--cite", "train", "brackets", "--seeds", "1,2"],
+            {"koehn2004statistical"},
+            {"papineni2002bleu", "snover2006study"},
+        ),
+        (["--cite", "train", "brackets"], set(), {"koehn2004statistical"}),
         (
             ["--cite", "study", "table-3"],
             {

@@ -288,6 +288,43 @@ def test_a_directory_with_the_name_of_a_shipped_recipe_can_be_the_run(tmp_path, 
     assert "quickstart is also" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["train", "quickstart", "--dry-run"], "quickstart"),
+        (["recipes", "copy", "template"], "template"),
+        (["study", "table-3", "--dry-run"], "table-3"),
+        (["import", "opus-en-de"], "opus-en-de"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "{}/", "./"])
+def test_a_name_that_is_no_path_can_be_the_name_of_an_output(
+    words, name, folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    output = f"{folder.format(tmp_path)}{name}"
+    stderr = CliRunner().invoke(app, [*words, "-o", output]).stderr
+    assert "is also" not in stderr
+    # As soon as a file has that name, it is what is read
+    Path(name).write_text("a = 1")
+    if words[0] != "import":
+        stderr = CliRunner().invoke(app, [*words, "-o", output]).stderr
+        assert f"error: --output: {Path(output)} is also the input (" in stderr
+
+
+@pytest.mark.parametrize("output", ["./s.toml", "{}/s.toml", "link", "sub/../s.toml"])
+def test_other_spellings_of_an_input_are_refused(output, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("link").symlink_to("s.toml")
+    Path("s.toml").write_text('recipe = "quickstart"\nseeds = [1]\n[variants.a]\n')
+    before = content(tmp_path)
+    result = CliRunner().invoke(app, ["study", "s.toml", "-o", output.format(tmp_path)])
+    assert result.exit_code == 2
+    assert "is also the input (STUDY); name another directory" in result.stderr
+    assert content(tmp_path) == before
+
+
 @pytest.mark.parametrize("ending", [".part", ".part.json"])
 def test_the_partial_file_of_a_resumed_output_cannot_be_an_input(place, ending):
     (place / "text").rename(place / f"new{ending}")

@@ -115,6 +115,8 @@ def standard_stream(name: str, descriptor: int) -> list[Output]:
 
 def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> None:
     """Checks that no output destroys an input, a model's file, another output or a foreign file."""
+    # No file: nothing to destroy, and perhaps the name of a shipped recipe or a published model
+    inputs = [source for source in inputs if source.status() is not None]
     for number, output in enumerate(outputs):
         if _is_special(output):
             continue

@@ -29,7 +29,8 @@ TFORMER = f"""\
   year = {{2026}},
 }}
 """
-_SCORES = ("papineni2002bleu", "popovic2015chrf", "snover2006study", "post2018call")
+_BLEU_AND_CHRF = ("papineni2002bleu", "popovic2015chrf", "post2018call")
+_SCORES = (*_BLEU_AND_CHRF, "snover2006study")
 _SEEDS = ("koehn2004statistical", "satterthwaite1946approximate", "welch1947generalization")
 _WEIGHTINGS = ("kobayashi2020attention", "abnar2020quantifying", "ferrando2022towards")
 _PATCHING = ("vig2020causal", "meng2022locating", "zhang2024towards")
@@ -126,8 +127,9 @@ USES: Mapping[str, tuple[str, ...]] = {
     "compare test=paired-approximate-randomization": ("riezler2005pitfalls",),
     "compare !labels": ("neubig2019compare",),
     "compare several_seeds": _SEEDS,
-    "train seeds task.kind=translate": (*_SCORES, "koehn2004statistical"),
-    "study task.kind=translate": ("papineni2002bleu", "popovic2015chrf", "post2018call"),
+    "train seeds task.kind=translate": _BLEU_AND_CHRF,
+    "study task.kind=translate": _BLEU_AND_CHRF,
+    "train seeds are_resampled": ("koehn2004statistical",),
     "study are_resampled": ("koehn2004statistical",),
     "study several_seeds": _SEEDS,
     "inspect-heads": ("voita2019analyzing", "clark2019what"),
@@ -238,8 +240,6 @@ def _recipe_facts(command: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _study_facts(values: Mapping[str, Any]) -> Iterator[str]:
     """Yields what the recipes of all variants do, and the tests of their scores."""
-    from tformer_cli.kinds import training_of
-
     names, seeds = (
         [part.strip() for part in values[key].split(",")] if values.get(key) else []
         for key in ("variants", "seeds")
@@ -248,16 +248,17 @@ def _study_facts(values: Mapping[str, Any]) -> Iterator[str]:
     study = load_place(READ_STUDY)(values["name"], Path(), overrides=overrides, variants=names)
     for recipe in study.recipes.values():
         yield from _facts_of_recipe(recipe)
-        examples, row = training_of(recipe).examples, TASKS[recipe.task.kind]
-        has_labels = row.has_labels and not row.at_places and examples.are_texts
-        if examples.are_translated or has_labels:
-            yield "are_resampled"
     if len(seeds or study.file.seeds) > 1:
         yield "several_seeds"
 
 
 def _facts_of_recipe(recipe: Any) -> Iterator[str]:  # noqa: ANN401 - imported late
+    from tformer_cli.kinds import training_of
+
     yield from ("model", "training")
+    examples, row = training_of(recipe).examples, TASKS[recipe.task.kind]
+    if examples.are_translated or (row.has_labels and not row.at_places and examples.are_texts):
+        yield "are_resampled"
     for table in fields(recipe):
         if table.name != "distillation":
             yield from _facts_of(getattr(recipe, table.name), f"{table.name}.")

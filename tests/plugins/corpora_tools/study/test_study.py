@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -278,6 +279,10 @@ def test_classifiers_have_a_table_too(tmp_path, monkeypatch):
     measures = record["variants"][1]["measures"]
     assert [measure["name"] for measure in measures] == ["accuracy", "macro F1"]
     assert all(len(measure["values"]) == 2 for measure in measures)
+    # The interval is that of the variant's own mean, not of its change: of the first, too
+    for measure in (measure for row in record["variants"] for measure in row["measures"]):
+        over_seeds = 12.706 * measure["deviation"] / math.sqrt(2)
+        assert measure["interval"] >= max(0.001, 0.999 * over_seeds)
     assert Path("runs/s/a/seed-1/model.safetensors").is_file()
 
 

@@ -225,17 +225,17 @@ def _shares(labelings: Sequence[Sequence[str]], right: Sequence[str]) -> list[fl
     ]
 
 
-def _compare_seeds(
+def sample_labels(
     labelings: Sequence[Sequence[Sequence[str]]],
     right: Sequence[str],
-    n_samples: int,
-    seed: int,
-) -> Iterator[list[SeedDifference]]:
-    """Yields for each system its mean measures with their changes from the first system."""
+    n_samples: int = RESAMPLES,
+    seed: int = 1,
+) -> list[list[Sample]]:
+    """Measures each system's labels by each of its runs, and on resampled examples."""
     # (1 + R, runs of all systems, measures)
     drawn = label_draws([run for own in labelings for run in own], right, n_samples, seed)
     ends = np.cumsum([len(own) for own in labelings])
-    samples = [
+    return [
         [
             Sample(
                 values=scores[0, :, measure].tolist(),
@@ -246,6 +246,16 @@ def _compare_seeds(
         ]
         for scores in np.split(drawn, ends[:-1], axis=1)
     ]
+
+
+def _compare_seeds(
+    labelings: Sequence[Sequence[Sequence[str]]],
+    right: Sequence[str],
+    n_samples: int,
+    seed: int,
+) -> Iterator[list[SeedDifference]]:
+    """Yields for each system its mean measures with their changes from the first system."""
+    samples = sample_labels(labelings, right, n_samples, seed)
     for own in samples:
         measures = []
         for name, sample, baseline in zip(LABEL_MEASURES, own, samples[0], strict=True):

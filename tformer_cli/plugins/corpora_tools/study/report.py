@@ -14,7 +14,7 @@ from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
 from tformer_cli.metrics.choices import record_key
 from tformer_cli.metrics.scores import make_bleu, make_metric
-from tformer_cli.metrics.significance import SIGNIFICANT, TestSettings
+from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, TestSettings
 from tformer_cli.plugins.corpora_tools.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.plugins.corpora_tools.comparison.compare import TestSet, compare_systems
 from tformer_cli.plugins.corpora_tools.comparison.groups import (
@@ -23,7 +23,11 @@ from tformer_cli.plugins.corpora_tools.comparison.groups import (
     SeedScore,
     estimate,
 )
-from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings, tested_p
+from tformer_cli.plugins.corpora_tools.comparison.labels import (
+    compare_labelings,
+    sample_labels,
+    tested_p,
+)
 from tformer_cli.plugins.corpora_tools.comparison.lengths import Run, read_length, unequal_lengths
 from tformer_cli.plugins.corpora_tools.comparison.report import (
     comparison_document,
@@ -314,9 +318,13 @@ def _measure(
             for name, own in runs.items()
         }
         compared = compare_labelings(labelings, right, runs=several)
+        samples = sample_labels([*labelings.values()], [label.strip() for label in right])
         return {
-            system.name: [_label_measure(measure, n) for measure in system.measures]
-            for n, system in enumerate(compared.systems)
+            system.name: [
+                _label_measure(measure, sample, tested_p(measure) if number else None)
+                for measure, sample in zip(system.measures, own, strict=True)
+            ]
+            for number, (system, own) in enumerate(zip(compared.systems, samples, strict=True))
         }, compared.document()
     return _validation_measures(runs), None
 
@@ -333,14 +341,16 @@ def _score_measure(name: str, score: Any) -> VariantMeasure:  # noqa: ANN401 - o
     )
 
 
-def _label_measure(measure: Any, number: int) -> VariantMeasure:  # noqa: ANN401 - likewise
+def _label_measure(
+    measure: PairedDifference, sample: Sample, p_value: float | None
+) -> VariantMeasure:
     return VariantMeasure(
         name=measure.name,
-        values=getattr(measure, "values", (measure.value,)),
-        mean=measure.value,
-        deviation=getattr(measure, "deviation", None),
-        interval=(measure.high - measure.low) / 2.0,
-        p_value=tested_p(measure) if number else None,
+        values=tuple(sample.values),
+        mean=sample.mean,
+        deviation=sample.deviation,
+        interval=estimate(sample).interval,
+        p_value=p_value,
     )
 
 
