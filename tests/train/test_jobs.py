@@ -126,8 +126,21 @@ def test_runs_of_several_seeds_are_listed(run, tmp_path, finished):
 def test_a_directory_of_nothing_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     refused("info", tmp_path, says=str(tmp_path))
-    (tmp_path / "job.json").write_text("{")
+    file = tmp_path / "job.json"
+    file.write_text('{"schema": "tformer.job/1"')
     refused("info", tmp_path, says="job.json: is damaged")
+    for text in ("{", "[]", '{"name": "nightly"}', '{"schema": "other.job/1"}'):
+        file.write_text(text)
+        assert "damaged" not in refused("info", tmp_path, says=str(tmp_path))
+
+
+def test_a_job_of_another_program_does_not_hide_the_model(run, tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(run, folder)
+    before = output_of("info", folder)
+    (folder / "job.json").write_text('{"schema": "nightly/2", "queue": [1]}')
+    assert find_jobs(folder) == find_jobs(run)
+    assert len(output_of("info", folder).splitlines()) == len(before.splitlines())
 
 
 def test_a_distillation_shows_the_training_that_it_waits_for(run, tmp_path):

@@ -20,6 +20,8 @@ from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.structure import StructureError, structure
 
 JOB = "job.json"
+_OURS = b'"tformer.job/'
+"""In every record, also a damaged one; a program of the user's may write a job.json, too."""
 SECONDS_BETWEEN_WRITES = 2.0
 State = Literal["running", "finished", "interrupted", "failed"]
 
@@ -65,7 +67,7 @@ class JobRecord:
 
 
 def read_job(directory: Path) -> JobRecord | None:
-    """Reads the record of a job, and looks whether the job still runs; None: there is no record.
+    """Reads the record of a job, and looks whether the job still runs; None: there is none.
 
     Raises an ArtifactError if the record is damaged.
     """
@@ -73,7 +75,10 @@ def read_job(directory: Path) -> JobRecord | None:
     if not directory.is_dir():
         return None
     try:
-        record = structure(JobRecord, json.loads(read_regular(file, MIB)))
+        content = read_regular(file, MIB)
+        if _OURS not in content:
+            return None
+        record = structure(JobRecord, json.loads(content))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError, StructureError) as error:
