@@ -16,7 +16,7 @@ from tformer_cli.metrics.alignment_error import (
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.metrics.resampling import draws
 from tformer_cli.metrics.scores import bleu, chrf
-from tformer_cli.metrics.significance import PairedScores, compare_labels, compare_losses
+from tformer_cli.metrics.significance import PairedScores, compare_labels, compare_losses, p_text
 from tformer_cli.text.pharaoh import GoldLinks, parse_links
 
 REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]
@@ -173,3 +173,17 @@ def test_published_error_rates_of_classic_aligners(aligner):
             alone = {"forward": there, "reverse": back}.get(method)
             counts.add(symmetrize(method, there, back) if alone is None else alone, answer)
         assert 100 * counts.error_rate == pytest.approx(published, abs=0.1), method
+
+
+@pytest.mark.parametrize(
+    ("p_value", "text"),
+    [
+        (1.0, "1.0000"),
+        (0.00014, "0.0001"),
+        (0.0001, "0.0001"),
+        (0.00009, "<0.0001"),
+        (0.0, "<0.0001"),
+    ],
+)
+def test_no_p_is_shown_as_zero(p_value, text):
+    assert p_text(p_value) == text

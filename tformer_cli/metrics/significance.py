@@ -244,12 +244,18 @@ class PairedScores:
 
 
 SIGNIFICANT = 0.05
+
 """Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {
     "paired-bootstrap": RESAMPLES,
     "paired-approximate-randomization": 10000,
 }
 """sacreBLEU's own numbers of resamples or trials."""
+
+
+def p_text(p_value: float) -> str:
+    """Writes a p with four digits, and a smaller one as such, since no test gives 0."""
+    return f"{p_value:.4f}" if p_value >= 0.0001 else "<0.0001"
 
 
 @dataclass(frozen=True, kw_only=True)

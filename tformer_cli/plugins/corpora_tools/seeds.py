@@ -15,7 +15,13 @@ from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
 from tformer_cli.metrics.scores import make_metric
-from tformer_cli.metrics.significance import SIGNIFICANT, MeasuredMetric, TestSettings, paired_test
+from tformer_cli.metrics.significance import (
+    SIGNIFICANT,
+    MeasuredMetric,
+    TestSettings,
+    p_text,
+    paired_test,
+)
 from tformer_cli.plugins.corpora_tools.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.plugins.corpora_tools.comparison.labels import compare_labelings
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length, unequal_lengths
@@ -59,7 +65,7 @@ class Measure:
         digits = 2 if self.p_values else 4
         # The first run is what the others are tested against, and a mean is tested against none
         marks = ["*" if p <= SIGNIFICANT else "" for p in self.p_values]
-        tested = [f"{p:.4f}{mark}" for p, mark in zip(self.p_values, marks, strict=True)]
+        tested = [f"{p_text(p)}{mark}" for p, mark in zip(self.p_values, marks, strict=True)]
         last = ["", *tested[1:], "", ""] if tested else [""] * (len(runs) + 2)
         names = (*runs, "mean", "deviation")
         values = (*self.values, self.mean, self.deviation)

@@ -17,6 +17,7 @@ from tformer_cli.metrics.significance import (
     Wins,
     compare_labels,
     label_draws,
+    p_text,
 )
 from tformer_cli.plugins.corpora_tools.comparison.compare import wins_of
 from tformer_cli.plugins.corpora_tools.comparison.groups import (
@@ -133,7 +134,7 @@ class LabelComparison:
                 texts = (
                     f"{measure.difference:+.2f}",
                     f"{measure.low:+.2f} to {measure.high:+.2f}",
-                    "–" if p_value is None else f"{p_value:.4f}{mark}",
+                    "–" if p_value is None else f"{p_text(p_value)}{mark}",
                     *(f"{n:,}" for n in (system.wins.better, system.wins.worse, system.wins.equal)),
                 )
                 tested = list(map(Cell, texts))

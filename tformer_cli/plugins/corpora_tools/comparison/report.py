@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from tformer_cli.metrics.significance import TestedMetric, TestedScore
+from tformer_cli.metrics.significance import TestedMetric, TestedScore, p_text
 from tformer_cli.plugins.corpora_tools.comparison.compare import (
     Bucket,
     Comparison,
@@ -183,7 +183,7 @@ def _test_cells(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
         yield from [""] * 5
         return
     yield f"{score.value - baseline.value:+.2f}"
-    p_value = "–" if score.p_value is None else f"{score.p_value:.4f}"
+    p_value = "–" if score.p_value is None else p_text(score.p_value)
     yield f"{p_value}{'*' if score.is_significant else ''}"
     yield from (str(number) for number in (score.wins.better, score.wins.worse, score.wins.equal))
 

@@ -14,7 +14,7 @@ from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.kinds import training_of
 from tformer_cli.metrics.choices import record_key
 from tformer_cli.metrics.scores import make_bleu, make_metric
-from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, TestSettings
+from tformer_cli.metrics.significance import SIGNIFICANT, PairedDifference, TestSettings, p_text
 from tformer_cli.plugins.corpora_tools.compare import LABELERS, label_texts, translate_texts
 from tformer_cli.plugins.corpora_tools.comparison.compare import TestSet, compare_systems
 from tformer_cli.plugins.corpora_tools.comparison.groups import (
@@ -122,7 +122,7 @@ class VariantRow:
             yield Cell("" if deviation is None else f"{deviation:.{digits_of(measure)}f}")
             p_value = measure.p_value
             mark = "*" if measure.differs else ""
-            yield Cell("" if p_value is None else f"{p_value:.4f}{mark}")
+            yield Cell("" if p_value is None else f"{p_text(p_value)}{mark}")
 
 
 @dataclass(frozen=True, kw_only=True)
