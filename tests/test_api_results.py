@@ -222,8 +222,8 @@ def test_every_view_is_read_by_its_name(loaded, model, zoo, name):
 
 
 def test_views_refuse_what_they_do_not_know(loaded):
-    for name in ("circuit", "flows"):
-        with pytest.raises(UsageError, match=f'^view: "{name}" is no view .*; use .*flow, .*step'):
+    for name, hint in (("circuit", "use .*flow, .*step"), ("stpe", r"did you mean step\?$")):
+        with pytest.raises(UsageError, match=f'^view: "{name}" is no view .*; {hint}'):
             loaded.inspect(name, LINES)
     for name, lines, settings, message in (
         ("flow", LINES, {"ranks": 2}, "ranks: no such setting; use rank, method"),

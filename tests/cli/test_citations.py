@@ -151,6 +151,7 @@ def test_the_citation_file_names_what_bibtex_names():
     title = re.search(r'^title: "(.*)"$', CFF.read_text(encoding="utf-8"), re.MULTILINE)[1]
     assert re.sub(r"[{}]", "", TFORMER).count(title) == 1
     assert __version__ in TFORMER
+    assert f"version: {__version__}" in CFF.read_text(encoding="utf-8").splitlines()
     assert "name: The tformer authors" in CFF.read_text(encoding="utf-8")
 
 

@@ -10,7 +10,9 @@ from tformer_cli.wording import did_you_mean, suggestions
 
 UNDER, OVER = "--fail-under", "--fail-over"
 HIGHER = frozenset({"bleu", "chrf", "accuracy", "macro_f1"})
-"""Measures whose higher values are better; of all others lower ones are."""
+"""Measures whose higher values are better, at most 100; of all others lower ones are."""
+TO_100 = HIGHER | {"ter"}
+"""Measures that programs often write from 0 to 1, but that go to 100 here."""
 WITHOUT_MODEL = ("bleu", "chrf", "ter")
 MEASURES: Mapping[str, Sequence[str]] = {
     "translations": (*WITHOUT_MODEL, "loss", "perplexity"),
@@ -28,6 +30,15 @@ class Gate:
     option: str
     measure: str
     limit: float
+
+    @property
+    def doubt(self) -> str:
+        """Questions a limit that looks like a share; empty if it does not."""
+        if self.measure not in TO_100 or self.limit > 1:
+            return ""
+        meant = did_you_mean([f"{self.measure}={100 * self.limit:g}"] if self.limit else [])
+        scale = f"{self.measure} goes from 0 to 100"
+        return f"{self.option} {self.measure}={self.limit:g}: {scale}{meant and '; '}{meant}"
 
     def failure(self, scores: Mapping[str, Any]) -> str:
         """Compares a score with the limit; empty if it passes."""
@@ -73,6 +84,9 @@ def _parse_gate(option: str, assignment: str, measures: Sequence[str]) -> Gate:
     if option != fitting:
         better = "higher" if measure in HIGHER else "lower"
         raise UsageError(f"{option}: {measure} is better {better}; write {fitting} {assignment}")
+    if limit < 0 or (measure in HIGHER and limit > 100):
+        bounds = "between 0 and 100" if measure in HIGHER else "at least 0"
+        raise UsageError(f"{option}: {measure} is {bounds}; found {assignment}")
     return Gate(option=option, measure=measure, limit=limit)
 
 

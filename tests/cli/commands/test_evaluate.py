@@ -170,6 +170,20 @@ def test_a_score_just_below_its_limit_is_not_shown_as_the_limit(files):
     assert f"bleu {value!r} <" in failed.stderr
 
 
+@pytest.mark.parametrize(
+    ("limit", "doubt"),
+    [
+        ("bleu=0.3", "--fail-under bleu=0.3: bleu goes from 0 to 100; did you mean bleu=30?"),
+        ("chrf=0", "--fail-under chrf=0: chrf goes from 0 to 100"),
+        ("bleu=1.5", ""),
+    ],
+)
+def test_a_limit_that_looks_like_a_share_is_questioned(files, limit, doubt):
+    text = files / "one"
+    done = run("--hypothesis", text, "--reference", text, *gate(limit))
+    assert (done.exit_code, done.stderr) == (0, doubt and f"warning: {doubt}\n")
+
+
 @pytest.mark.parametrize("name", ["ter", "perplexity"])
 def test_what_is_better_lower_has_a_limit_above(model, files, name):
     words = [model, "-i", files / "source", "--reference", files / "one", "-q"]
@@ -201,4 +215,4 @@ def test_labels_and_texts_have_limits_of_their_own(zoo, tmp_path):
             assert commands.run(*words, option, f"{name}={value!r}").exit_code == 0
             failed = commands.run(*words, option, f"{name}={value + sign}")
             assert failed.exit_code == 1, name
-            assert failed.stderr.startswith(f"error: {option}: {name} ")
+            assert failed.stderr.splitlines()[-1].startswith(f"error: {option}: {name} ")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import option_field, refuse
-from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
+from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import ScoringSettings, Tokenization
 from tformer_cli.metrics.gates import OVER, UNDER, Gate, parse_gates
@@ -107,11 +107,14 @@ class ScoreOptions:
     def gates(self, measures: Sequence[str]) -> list[Gate]:
         """Reads the limits of scores, given the measures that will be computed."""
         limits = {UNDER: self.fail_under, OVER: self.fail_over}
-        return [
+        gates = [
             gate
             for option, assignments in limits.items()
             for gate in parse_gates(option, assignments or (), measures)
         ]
+        for doubt in filter(None, (gate.doubt for gate in gates)):
+            warn(doubt)
+        return gates
 
     def for_translations(self) -> dict[str, object]:
         """The settings that only scores of translations have; None: as it is by default."""

@@ -5,6 +5,7 @@ from typing import Any
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, SentenceView, View
 from tformer_cli.sockets import Socket
+from tformer_cli.wording import did_you_mean, suggestions
 
 REPORT = "tformer_cli.plugins.instruments.jobs.report:inspect_report"
 """Reads a few sentences by all views."""
@@ -27,5 +28,6 @@ def find_view(name: str) -> SentenceView[Any] | ModelView[Any]:
     view = VIEWS.get(name)
     if isinstance(view, SentenceView | ModelView):
         return view
-    known = ", ".join(n for n, v in VIEWS.items() if isinstance(v, SentenceView | ModelView))
-    raise UsageError(f'view: "{name}" is no view of sentences or of a model; use {known}')
+    known = [n for n, v in VIEWS.items() if isinstance(v, SentenceView | ModelView)]
+    hint = did_you_mean(suggestions(name, known)) or f"use {', '.join(known)}"
+    raise UsageError(f'view: "{name}" is no view of sentences or of a model; {hint}')
