@@ -235,7 +235,7 @@ class RunOptions:
         """The directory of each run, with its changes: one run, or one for each seed."""
         if self.seeds is None:
             return {run: changes}
-        from tformer_cli.recipe import has_run, seed_run
+        from tformer_cli.recipe import SEED_RUN, has_run, seed_run, seed_runs
         from tformer_cli.trainer.processes.launch import read_launch
 
         seeds = [seed.strip() for seed in self.seeds.split(",")]
@@ -260,6 +260,13 @@ class RunOptions:
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
+        # The report of fewer runs would replace that of all of them
+        there = [path.name.removeprefix(SEED_RUN) for path in seed_runs(run) if has_run(path)]
+        if not {*map(int, there)} <= {*changed}:
+            raise UsageError(
+                f"--seeds: {run} has runs of {', '.join(there)}; name these seeds too (finished "
+                "runs are skipped), or another directory with -o"
+            )
         return {seed_run(run, seed): options for seed, options in changed.items()}
 
     @property

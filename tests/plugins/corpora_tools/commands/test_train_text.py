@@ -383,6 +383,7 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
             *command, f"1,{seeds}", says=f"--seeds: each must be below 2^63, but one is {named}"
         )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
+    refused(*command, "2,3", says="runs has runs of 1, 2; name these seeds too (finished runs are")
     refused(*command, "1,2", "--processes", "2", says="--seeds: only for training in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
     refused(*command, "1,2", *bare, says="--seeds: comparing the runs needs data.valid")
