@@ -90,6 +90,7 @@ from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
 from tformer_cli.trainer.hardware import training_device, use_kernels
+from tformer_cli.trainer.optimizers.schedule import scaled_to_batch
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
 from tformer_cli.trainer.processes.signals import stop_requests
@@ -443,6 +444,9 @@ def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     note = f"batches of {budget:,} tokens, the most that fit in memory"
     return replace(prepared.started, notes=(*prepared.started.notes, note))
 
+    scaled = scaled_to_batch(recipe.training, trainer.state.batch_factor)
+    if scaled != recipe.training:
+        note += f"; learning rate {scaled.learning_rate:.3g}, {scaled.warmup_steps:,} warm-up steps"
 
 def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
     """(V) how often each token occurs in what an encoder reads of all corpora."""

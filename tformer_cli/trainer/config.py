@@ -65,8 +65,8 @@ class TrainingConfig:
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: Annotated[int, at_least(0)] = 4096
     """Largest number of tokens in a batch on either side, padding included (0: as many as fit in
-    memory). Several processes share the batches of a step, so a step does not depend on their
-    number."""
+    memory; on a GPU learning rate and warm-up, given for 4,096 tokens, follow). Several processes
+    share the batches of a step, so a step does not depend on their number."""
     accumulate: Annotated[int, at_least(1)] = 1
     """Gradient accumulation: batches whose gradients are summed for one step."""
     batch_growth: tuple[tuple[float, int], ...] = ()
