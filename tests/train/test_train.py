@@ -35,6 +35,7 @@ from tformer_cli.trainer.events import (
     ValidationReport,
 )
 from tformer_cli.trainer.loss import smoothing_entropy
+from tformer_cli.trainer.memory import GradientsInMemory
 from tformer_cli.trainer.optimizers.schedule import learning_rate, scaled_to_batch
 from tformer_cli.trainer.trainer import Trainer
 
@@ -544,6 +545,43 @@ def test_auto_takes_bfloat16_where_the_hardware_has_it(make, monkeypatch):
         monkeypatch.setattr(workflow, "has_fast_bfloat16", lambda kind, fast=is_fast: fast)
         assert choose_precision(recipe, "cpu") == expected
     assert choose_precision(make(training__precision="float32"), "cuda") == "float32"
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_steps_have_the_products_of_the_recipe_and_the_caller_has_its_own(
+    make, tmp_path, monkeypatch, tf32
+):
+    matmul = torch.backends.cuda.matmul
+    before, during = matmul.fp32_precision, set()
+    add = GradientsInMemory.add
+
+    def note_setting(*arguments, **options):
+        during.add(matmul.fp32_precision)
+        return add(*arguments, **options)
+
+    monkeypatch.setattr(GradientsInMemory, "add", note_setting)
+    recipe = make(training__precision="tf32" if tf32 else "float32")
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    assert during == {"tf32" if tf32 else before}
+    assert matmul.fp32_precision == before
+    has_note = any("without a GPU" in note for note in watcher.of(RunStarted)[0].notes)
+    assert has_note == tf32
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "note"),
+    [
+        ("tf32", "cuda", "float32 products in TF32: factors are rounded to 10 bits"),
+        ("float32", "cuda", "exact float32 products; "),
+        ("float32", "cpu", None),
+        ("bfloat16", "cuda", None),
+    ],
+)
+def test_a_run_says_what_its_float32_products_are(make, precision, device, note):
+    recipe = make(training__precision=precision)
+    notes = workflow.notes_of_products(recipe, choose_precision(recipe, device), device)
+    assert [text[: len(note)] for text in notes] == ([] if note is None else [note])
 
 
 @pytest.mark.parametrize(("on_cpu", "factor"), [(False, 5.0), (True, 1.0)])

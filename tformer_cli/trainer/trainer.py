@@ -259,7 +259,7 @@ class Trainer:
     def update(
         self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], window: ReportInterval
     ) -> None:
-        with training_products():
+        with training_products(tf32=self.config.precision == "tf32"):
             self._update(batches, window)
 
     def _update(
