@@ -91,6 +91,22 @@ def test_products_are_back_as_they_were_after_training(monkeypatch, is_intel):
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
+@pytest.mark.parametrize(("tf32", "setting"), [(True, "tf32"), (False, None)])
+def test_products_of_a_gpu_are_rounded_only_where_asked_for(tf32, setting):
+    matmul = torch.backends.cuda.matmul
+    before, on_cpu = matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
+
+    def fail_within():
+        with training_products(tf32=tf32):
+            assert matmul.fp32_precision == (setting or before)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_within()
+    assert matmul.fp32_precision == before
+    assert torch.backends.mkldnn.matmul.fp32_precision == on_cpu
+
+
 @pytest.mark.parametrize(
     ("held_to", "is_fast"),
     [

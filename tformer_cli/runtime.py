@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.errors import UsageError
 
@@ -228,8 +228,12 @@ def prepare_cpu() -> bool:
     return has_exact_onednn()
 
 
-def training_products() -> AbstractContextManager[object]:
-    """Returns the context in which float32 products of training are fastest."""
+@contextmanager
+def training_products(*, tf32: bool = False) -> Iterator[None]:
+    """Makes float32 products of training fast while it is entered.
+
+    With `tf32` a GPU rounds their factors to 10 bits; otherwise they are exact.
+    """
     import torch
 
     from tformer_cli.model.operations import OneDnnProducts, StandardProducts
@@ -237,7 +241,16 @@ def training_products() -> AbstractContextManager[object]:
     # On Intel's processors torch's standard path, Intel's own library, is faster by a tenth, and
     # makes no code for every number of rows, of which training has many; elsewhere it is slow
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return StandardProducts() if has_mkl and _is_intel() else OneDnnProducts()
+    products = StandardProducts() if has_mkl and _is_intel() else OneDnnProducts()
+    # This switch and no other: torch's older ones also change the products of the CPU
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    with products:
+        try:
+            matmul.fp32_precision = "tf32" if tf32 else before
+            yield
+        finally:
+            matmul.fp32_precision = before
 
 
 @functools.cache

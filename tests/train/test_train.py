@@ -25,6 +25,7 @@ from tformer_cli.train import train as workflow
 from tformer_cli.train.start import initial_model
 from tformer_cli.train.train import choose_precision, train
 from tformer_cli.trainer import gradients
+from tformer_cli.trainer import trainer as trainer_module
 from tformer_cli.trainer.best_model import average_weights
 from tformer_cli.trainer.events import (
     PaceMeasured,
@@ -34,6 +35,8 @@ from tformer_cli.trainer.events import (
     ValidationReport,
 )
 from tformer_cli.trainer.loss import smoothing_entropy
+from tformer_cli.trainer.memory import GradientsInMemory
+from tformer_cli.trainer.optimizers.schedule import learning_rate, scaled_to_batch
 from tformer_cli.trainer.trainer import Trainer
 
 
@@ -542,6 +545,68 @@ def test_auto_takes_bfloat16_where_the_hardware_has_it(make, monkeypatch):
         monkeypatch.setattr(workflow, "has_fast_bfloat16", lambda kind, fast=is_fast: fast)
         assert choose_precision(recipe, "cpu") == expected
     assert choose_precision(make(training__precision="float32"), "cuda") == "float32"
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_steps_have_the_products_of_the_recipe_and_the_caller_has_its_own(
+    make, tmp_path, monkeypatch, tf32
+):
+    matmul = torch.backends.cuda.matmul
+    before, during = matmul.fp32_precision, set()
+    add = GradientsInMemory.add
+
+    def note_setting(*arguments, **options):
+        during.add(matmul.fp32_precision)
+        return add(*arguments, **options)
+
+    monkeypatch.setattr(GradientsInMemory, "add", note_setting)
+    recipe = make(training__precision="tf32" if tf32 else "float32")
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    assert during == {"tf32" if tf32 else before}
+    assert matmul.fp32_precision == before
+    has_note = any("without a GPU" in note for note in watcher.of(RunStarted)[0].notes)
+    assert has_note == tf32
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "note"),
+    [
+        ("tf32", "cuda", "float32 products in TF32: factors are rounded to 10 bits"),
+        ("float32", "cuda", "exact float32 products; "),
+        ("float32", "cpu", None),
+        ("bfloat16", "cuda", None),
+    ],
+)
+def test_a_run_says_what_its_float32_products_are(make, precision, device, note):
+    recipe = make(training__precision=precision)
+    notes = workflow.notes_of_products(recipe, choose_precision(recipe, device), device)
+    assert [text[: len(note)] for text in notes] == ([] if note is None else [note])
+
+
+@pytest.mark.parametrize(("on_cpu", "factor"), [(False, 5.0), (True, 1.0)])
+def test_a_batch_that_was_found_on_a_gpu_brings_its_learning_rate(
+    make, tmp_path, monkeypatch, on_cpu, factor
+):
+    """The state holds the factor, so that a resumption has the same rates anywhere."""
+    fit = Trainer.fit_batches
+
+    def fit_as_on_a_gpu(self, lengths):
+        self.checks_each_step = on_cpu
+        return fit(self, lengths)
+
+    monkeypatch.setattr(Trainer, "fit_batches", fit_as_on_a_gpu)
+    monkeypatch.setattr(trainer_module, "settle_tokens_per_batch", lambda *_: 5 * 4096)
+    recipe = make(training__tokens_per_batch=0, training__warmup_steps=100)
+    run = tmp_path / "run"
+    watcher = Watcher()
+    train(recipe, run, device="cpu", observers=[watcher])
+    (state,) = {json.loads(file.read_text())["batch_factor"] for file in run.glob("**/state.json")}
+    assert state == factor
+    rates = [(event.step, event.learning_rate) for event in watcher.of(StepReport)]
+    scaled = scaled_to_batch(recipe.training, factor)
+    for step, rate in rates:
+        assert rate == pytest.approx(learning_rate(scaled, step, 0.0, recipe.model.d_model))
 
 
 def test_time_spent_validating_does_not_lower_the_speed_reported(make, tmp_path, monkeypatch):

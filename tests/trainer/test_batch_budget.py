@@ -17,6 +17,7 @@ from tformer_cli.trainer.batch_budget import (
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.hardware import recompute_layers
 from tformer_cli.trainer.memory import free_memory
+from tformer_cli.trainer.optimizers.optimizer import make_optimizer, optimizer_tensors
 
 LENGTHS = PairLengths(source=20, target=30, least=(2, 3), shortest=5, total=10**6)
 
@@ -25,6 +26,11 @@ def model():
     torch.manual_seed(4)
     config = ModelConfig(d_model=16, n_heads=2, d_ff=24, n_encoder_layers=1, n_decoder_layers=1)
     return Transformer(config, 50)
+
+
+def settle(trained, config, lengths=LENGTHS):
+    optimizer = make_optimizer(trained, config)
+    return settle_tokens_per_batch(trained, config, lengths, "float32", optimizer)
 
 
 class Corpus:
@@ -99,14 +105,14 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
     budgets = []
     for free in (2_000_000, 4_000_000, 10**15):
         monkeypatch.setattr(batch_budget, "free_memory", lambda free=free: free)
-        budgets.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
+        budgets.append(settle(trained, config))
     assert 30 < budgets[0] < budgets[1] / 1.9
     assert budgets[1] < budgets[2] == LENGTHS.total
     assert torch.equal(torch.get_rng_state(), before)
     assert all(weight.grad is None for weight in trained.parameters())
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 1000)
     with pytest.raises(RecipeError, match=r"data\.max_length: a batch of the longest pair, 30"):
-        settle_tokens_per_batch(trained, config, LENGTHS, "float32")
+        settle(trained, config)
 
 
 def test_layers_that_are_computed_again_leave_room_for_larger_batches(monkeypatch):
@@ -133,13 +139,13 @@ def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest
         if library is not None:
             use_native_operations(trained, library)
         config = TrainingConfig(tokens_per_batch=0)
-        budgets.append(settle_tokens_per_batch(trained, config, lengths, "float32"))
+        budgets.append(settle(trained, config, lengths))
     assert budgets[1] > 0.7 * budgets[0]
 
 
 def test_a_budget_of_the_recipe_is_taken_on_a_cpu():
     config = TrainingConfig(tokens_per_batch=77)
-    assert settle_tokens_per_batch(model(), config, LENGTHS, "float32") == 77
+    assert settle(model(), config) == 77
 
 
 def test_free_memory_is_the_least_of_system_and_group(tmp_path):
@@ -157,13 +163,34 @@ def test_free_memory_is_the_least_of_system_and_group(tmp_path):
     assert free_memory() >= 0
 
 
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_a_trial_reserves_the_state_that_the_optimizer_will_keep(monkeypatch, name):
+    for function in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, function, lambda: None)
+    trained = model()
+    next(trained.parameters()).requires_grad_(requires_grad=False)
+    config = TrainingConfig(optimizer=name)
+    optimizer = make_optimizer(trained, config)
+    reserved, initial_state = [], optimizer.initial_state
+
+    def reserve(parameter):
+        reserved.append(initial_state(parameter))
+        return reserved[-1]
+
+    monkeypatch.setattr(optimizer, "initial_state", reserve)
+    assert batch_budget._fits(trained, config, (3, 5, 6), "float32", optimizer)
+    n_reserved = sum(value.numel() for state in reserved for value in state.values())
+    batch_budget._add_gradients(trained, config, (3, 5, 6), "float32")
+    optimizer.step()
+    kept = optimizer_tensors(optimizer, trained)
+    assert n_reserved == sum(value.numel() for value in kept.values()) > 0
+
+
 @pytest.mark.gpu
 def test_a_budget_found_on_a_gpu_fits_and_one_that_does_not_is_refused():
     trained = model().cuda()
-    budget = settle_tokens_per_batch(
-        trained, TrainingConfig(tokens_per_batch=0), LENGTHS, "float32"
-    )
+    budget = settle(trained, TrainingConfig(tokens_per_batch=0))
     assert budget >= 30
     config = TrainingConfig(tokens_per_batch=10**11)
     with pytest.raises(RecipeError, match="do not fit in the GPU's memory"):
-        settle_tokens_per_batch(trained, config, LENGTHS, "float32")
+        settle(trained, config)

@@ -90,6 +90,7 @@ from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
 from tformer_cli.trainer.hardware import recompute_layers, training_device, use_kernels
+from tformer_cli.trainer.optimizers.schedule import scaled_to_batch
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
 from tformer_cli.trainer.processes.signals import stop_requests
@@ -363,7 +364,9 @@ def prepare(
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     if recipe.training.activation_checkpointing:
         recompute_layers(model)
-    probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
+    model_notes += notes_of_products(recipe, precision, device.type)
+    tf32 = recipe.training.precision == "tf32"
+    probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision, tf32=tf32)
     several = share_of_several(corpora) if training.examples.are_translated else None
     held = HeldOut(recipe, valid, tokenizer, device, precision)
     trainer = Trainer(
@@ -445,6 +448,9 @@ def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     if fixed_budget:
         return prepared.started
     note = f"batches of {budget:,} tokens, the most that fit in memory"
+    scaled = scaled_to_batch(recipe.training, trainer.state.batch_factor)
+    if scaled != recipe.training:
+        note += f"; learning rate {scaled.learning_rate:.3g}, {scaled.warmup_steps:,} warm-up steps"
     return replace(prepared.started, notes=(*prepared.started.notes, note))
 
 
@@ -549,9 +555,21 @@ def _open_loader(
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     """Decides what "auto" means: the hardware's word, not a timing, so that runs repeat."""
     precision = recipe.training.precision
-    if precision != "auto":
-        return precision
-    return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
+    if precision == "auto":
+        return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
+    return "float32" if precision == "tf32" else precision
+
+
+def notes_of_products(recipe: Recipe, precision: Precision, device_type: str) -> list[str]:
+    """Says what float32 products are on this device, where another one has others."""
+    if recipe.training.precision == "tf32":
+        if device_type == "cpu":
+            return ['training.precision = "tf32" has no effect without a GPU']
+        return ["float32 products in TF32: factors are rounded to 10 bits"]
+    if precision == "float32" and device_type != "cpu":
+        faster = 'precision = "tf32" or "bfloat16" is several times faster'
+        return [f"exact float32 products; {faster} where the GPU has it"]
+    return []
 
 
 def _run_tokenizer(

@@ -24,6 +24,7 @@ from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.hardware import recompute_layers
 from tformer_cli.trainer.memory import free_memory
+from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.resuming.state import generator_tensors, restore_generators
 
@@ -81,7 +82,11 @@ class PairLengths:
 
 
 def settle_tokens_per_batch(
-    model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
+    model: Model,
+    config: TrainingConfig,
+    lengths: PairLengths,
+    precision: Precision,
+    optimizer: Adam,
 ) -> int:
     """Finds the budget of a run, or makes sure on a GPU that the recipe's fits."""
     device = next(model.parameters()).device
@@ -90,7 +95,8 @@ def settle_tokens_per_batch(
         return fixed_budget or _estimated_budget(model, config, lengths, precision)
 
     def fits(budget: int) -> bool:
-        return all(_fits(model, config, shape, precision) for shape in lengths.extremes(budget))
+        shapes = lengths.extremes(budget)
+        return all(_fits(model, config, shape, precision, optimizer) for shape in shapes)
 
     if fixed_budget and fits(fixed_budget):
         return fixed_budget
@@ -118,13 +124,19 @@ def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, sha
 
 
 def _fits(
-    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+    model: Model,
+    config: TrainingConfig,
+    shape: tuple[int, int, int],
+    precision: Precision,
+    optimizer: Adam,
 ) -> bool:
-    """Tries a batch with the gradients and the optimizer's two moments."""
+    """Tries a batch with the gradients and the optimizer's state."""
     generators = generator_tensors(next(model.parameters()).device)
     try:
-        beside: list[Tensor] | None = [
-            torch.empty_like(weight) for weight in model.parameters() for _ in range(2)
+        beside: list[dict[str, Tensor]] | None = [
+            optimizer.initial_state(weight)
+            for group in optimizer.param_groups
+            for weight in group.params
         ]
         for _ in range(2):  # the second time onto gradients that are there, as accumulation does
             _add_gradients(model, config, shape, precision)

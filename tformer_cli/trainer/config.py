@@ -18,7 +18,7 @@ from tformer_cli.settings import (
 
 Optimizer = Literal["adam", "adamw", "muon", "normuon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
-PrecisionChoice = Literal["auto", "float32", "bfloat16"]
+PrecisionChoice = Literal["auto", "float32", "tf32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
 Metric = Literal["bleu", "chrf", "accuracy", "macro_f1", "loss", "perplexity", "bits_per_byte"]
 METRICS: Mapping[TaskKind, tuple[str, ...]] = MappingProxyType(
@@ -65,8 +65,8 @@ class TrainingConfig:
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: Annotated[int, at_least(0)] = 4096
     """Largest number of tokens in a batch on either side, padding included (0: as many as fit in
-    memory). Several processes share the batches of a step, so a step does not depend on their
-    number."""
+    memory; on a GPU learning rate and warm-up, given for 4,096 tokens, follow). Several processes
+    share the batches of a step, so a step does not depend on their number."""
     accumulate: Annotated[int, at_least(1)] = 1
     """Gradient accumulation: batches whose gradients are summed for one step."""
     batch_growth: tuple[tuple[float, int], ...] = ()
@@ -113,7 +113,8 @@ class TrainingConfig:
     result does not change."""
     precision: PrecisionChoice = "auto"
     """Mixed precision: "bfloat16" multiplies matrices in bfloat16 and keeps the weights in float32;
-    "auto" uses it where the processor multiplies bfloat16 in hardware."""
+    "auto" uses it where the processor multiplies bfloat16 in hardware. "float32" is exact; "tf32"
+    lets a GPU round the factors of float32 products to 10 bits, which is several times faster."""
     compile: bool = False
     """Use torch.compile on a GPU; this takes a minute or two before the first step. On a CPU
     tformer has its own kernels."""

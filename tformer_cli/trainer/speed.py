@@ -131,9 +131,16 @@ class ProductProbe:
     """
 
     def __init__(
-        self, config: ModelConfig, vocab_size: int, device: torch.device, precision: Precision
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        device: torch.device,
+        precision: Precision,
+        *,
+        tf32: bool = False,
     ) -> None:
         self._device = device
+        self._tf32 = tf32
         self._dtype = torch.float32 if precision == "float32" else torch.bfloat16
         self._counts = _product_counts(config, vocab_size)
         self._best = dict.fromkeys(self._counts, 0.0)
@@ -158,7 +165,7 @@ class ProductProbe:
         """Measures a few products of one shape, in some milliseconds; the shapes take turns."""
         shape = list(self._counts)[self._next % len(self._counts)]
         self._next += 1
-        with torch.inference_mode(), training_products():
+        with torch.inference_mode(), training_products(tf32=self._tf32):
             self._measure_shape(shape)
 
     def _measure_shape(self, shape: Shape) -> None:

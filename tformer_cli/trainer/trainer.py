@@ -37,6 +37,7 @@ from tformer_cli.trainer.optimizers.schedule import (
     batches_per_step,
     end_reason,
     learning_rate,
+    scaled_to_batch,
     share_done,
 )
 from tformer_cli.trainer.processes.group import Processes
@@ -137,10 +138,15 @@ class Trainer:
         """Finds the tokens per batch of a new run, or tries the recipe's on a GPU."""
         # The first process decides for all: the budget is for a whole step, for any number of
         # processes.
-        self.state.tokens_per_batch = self.processes.first(
-            lambda: settle_tokens_per_batch(self.model, self.config, lengths, self.precision)
+        tokens = self.processes.first(
+            lambda: settle_tokens_per_batch(
+                self.model, self.config, lengths, self.precision, self.optimizer
+            )
         )
-        return self.state.tokens_per_batch
+        self.state.tokens_per_batch = tokens
+        if not self.config.tokens_per_batch and not self.checks_each_step:
+            self.state.batch_factor = tokens / TrainingConfig.tokens_per_batch
+        return tokens
 
     def run(
         self,
@@ -259,7 +265,7 @@ class Trainer:
     def update(
         self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], window: ReportInterval
     ) -> None:
-        with training_products():
+        with training_products(tf32=self.config.precision == "tf32"):
             self._update(batches, window)
 
     def _update(
@@ -268,7 +274,11 @@ class Trainer:
         done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1
         self._learning_rate = self.state.learning_rate_factor * learning_rate(
-            self.config, self.state.step, done, self.model.config.d_model, self.state.seconds
+            scaled_to_batch(self.config, self.state.batch_factor),
+            self.state.step,
+            done,
+            self.model.config.d_model,
+            self.state.seconds,
         )
         set_learning_rate(self.optimizer, self._learning_rate)
         # The whole step's batches: tokens and limits are the same in every process

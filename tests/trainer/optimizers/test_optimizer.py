@@ -20,6 +20,7 @@ from tformer_cli.trainer.optimizers.schedule import (
     batches_per_step,
     end_reason,
     learning_rate,
+    scaled_to_batch,
     share_done,
 )
 from tformer_cli.trainer.resuming.state import TrainingState
@@ -249,6 +250,25 @@ def test_warm_up_fits_the_time_given_however_slow_the_machine(schedule):
         risen = rates.index(max(rates)) / n_steps
         assert 0.15 <= risen <= 0.24
         assert 0.78 * peak <= max(rates) <= 1.001 * peak
+
+
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize(("factor", "taken"), [(4.0, 4), (400.0, 16)])
+def test_larger_batches_have_the_rates_of_the_square_root_rule(schedule, factor, taken):
+    """Step s is then as far in the data as step κ·s was, at √κ times its rate."""
+    config = TrainingConfig(schedule=schedule, learning_rate=0.01, warmup_steps=160)
+    scaled = scaled_to_batch(config, factor)
+    assert scaled.warmup_steps == 160 / taken
+    for step in (1, 5, 10, 40, 41, 300):
+        expected = taken**0.5 * learning_rate(config, taken * step, 0.0, 512)
+        assert learning_rate(scaled, step, 0.0, 512) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_rates_of_usual_and_smaller_batches_stay(factor):
+    config = TrainingConfig(warmup_steps=0)
+    assert scaled_to_batch(config, factor) is config
+    assert scaled_to_batch(config, 4.0).warmup_steps == 0
 
 
 def test_time_does_not_touch_runs_of_another_limit_or_fast_ones():

@@ -64,7 +64,7 @@ class RecipeOptions:
         metavar="TIME",
     )
     seed: TrainingSeedOption = None
-    precision: Literal["auto", "float32", "bfloat16"] = option_field(
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = option_field(
         "auto",
         "Precision to train in; bfloat16 is mixed precision. auto: the recipe's.",
         panel="Machine",

@@ -53,6 +53,15 @@ class Adam:
         self._eps = eps
         self._is_cautious = is_cautious
 
+    def initial_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns the state of a parameter before its first update: zeros."""
+        return {
+            # On the device, where the fused update can count it
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+        }
+
     def step(self) -> None:
         with torch.no_grad(), record_function("Optimizer.step"):  # the name in torch's profiles
             self._update()
@@ -71,7 +80,7 @@ class Adam:
             return
         for parameter, _ in pairs:
             if not self.state[parameter]:
-                self.state[parameter] = _initial_state(parameter)
+                self.state[parameter] = self.initial_state(parameter)
         states = [self.state[parameter] for parameter, _ in pairs]
         is_cautious = self._is_cautious and group.weight_decay > 0.0
         if is_cautious:
@@ -102,12 +111,3 @@ class Adam:
 def cautious(weight: Tensor, update: Tensor) -> Tensor:
     """Returns the weights that a subtracted update brings nearer to 0, and zeros elsewhere."""
     return weight * (weight * update >= 0.0)
-
-
-def _initial_state(parameter: Tensor) -> dict[str, Tensor]:
-    """Zeros; next to the number of steps, where the fused update can count it."""
-    return {
-        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-        "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-        "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-    }

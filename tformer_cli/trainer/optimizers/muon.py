@@ -88,6 +88,12 @@ class Muon(Adam):
         self._dtype = dtype
         self._operations = operations
 
+    def initial_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns the momentum of a matrix of the layers, or AdamW's state of anything else."""
+        if parameter not in self._matrices:
+            return super().initial_state(parameter)
+        return {"momentum": torch.zeros_like(parameter, memory_format=torch.preserve_format)}
+
     def _update(self) -> None:
         for group in self.param_groups:
             self._update_matrices(group)
@@ -146,10 +152,9 @@ class Muon(Adam):
 
     def _add_to_momentum(self, parameter: Tensor, gradient: Tensor) -> None:
         """Updates a parameter's momentum m to μ·m + g, in one pass."""
-        state = self.state[parameter]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(gradient)
-        momentum: Tensor = state["momentum"]
+        if not self.state[parameter]:
+            self.state[parameter] = self.initial_state(parameter)
+        momentum = self.state[parameter]["momentum"]
         torch.add(gradient, momentum, alpha=self._momentum, out=momentum)
 
 

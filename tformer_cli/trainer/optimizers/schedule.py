@@ -1,9 +1,34 @@
 """Learning rate and batches a step, by the share of the run that is done; limits of a run."""
 
 import math
+from dataclasses import replace
 
 from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
 from tformer_cli.trainer.resuming.state import TrainingState
+
+LARGEST_FACTOR = 16.0
+"""Beyond some size, larger batches lower no noise that matters (McCandlish et al. 2018, "An
+empirical model of large-batch training"): the rule is taken no further."""
+
+
+def scaled_to_batch(config: TrainingConfig, factor: float) -> TrainingConfig:
+    """Returns the settings of a run whose batches have κ = `factor` times the tokens.
+
+    The square-root rule of Malladi et al. 2022, "On the SDEs and scaling rules for adaptive
+    gradient algorithms": the learning rate times √κ, and warm-up, which keeps its tokens, over κ.
+    The linear rule (Goyal et al. 2017) is SGD's: the length of an adaptive step does not grow with
+    its gradient. Nor does that of Muon's. β₁, β₂ and ε, which that paper changes a little, stay.
+    """
+    factor = min(max(1.0, factor), LARGEST_FACTOR)
+    if factor == 1.0:
+        return config
+    # "noam" counts steps: with fewer of them in warm-up its peak is √κ times as high by itself
+    is_raised = config.schedule == "noam" and config.warmup_steps > 0
+    return replace(
+        config,
+        learning_rate=config.learning_rate * (1.0 if is_raised else math.sqrt(factor)),
+        warmup_steps=min(config.warmup_steps, max(1, round(config.warmup_steps / factor))),
+    )
 
 
 def learning_rate(

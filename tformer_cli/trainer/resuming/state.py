@@ -50,6 +50,8 @@ class TrainingState:
     """Content of the corpora; a resumption with other data is refused."""
     tokens_per_batch: int = 0
     """Token budget of the run's batches; found before the first step if not in the recipe."""
+    batch_factor: float = 1.0
+    """Times the default budget that was found on a GPU, for learning rate and warm-up."""
     window: dict[str, float] = field(default_factory=dict)
     """Sums for the next report."""
     losses: LossHistory = field(default_factory=LossHistory)

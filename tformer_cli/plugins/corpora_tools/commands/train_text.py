@@ -141,7 +141,8 @@ def text_run(
         on_gpu=_is_gpu(device),
         fine_tunes="from" in model,
         preset=preset if isinstance(preset, str) else "",
-        has_bfloat16=training.get("precision") != "float32" and has_fast_bfloat16("cpu"),
+        has_bfloat16=training.get("precision") not in ("float32", "tf32")
+        and has_fast_bfloat16("cpu"),
         overridden=overridden,
     )
     return TextRun(own=own, chosen=chosen, run=run)
