@@ -57,6 +57,8 @@ Completion = Callable[[dict[str, Any]], dict[str, Any]]
 
 RECIPE = "recipe.toml"
 """The recipe of a run, in its directory."""
+STUDIES = "studies"
+"""The folder of the shipped recipes with the shipped studies."""
 SEED_RUN = "seed-"
 
 
@@ -265,6 +267,13 @@ def recipe_names() -> list[str]:
     return sorted(file.stem for file in recipes_directory().glob("*.toml"))
 
 
+def study_names() -> list[str]:
+    """Lists the studies that ship with the package, as `find_recipe` finds them."""
+    return sorted(
+        f"{STUDIES}/{file.stem}" for file in (recipes_directory() / STUDIES).glob("*.toml")
+    )
+
+
 def find_recipe(name: str) -> Path:
     """Finds a recipe by its path, or by its name among those that ship with the package."""
     path = Path(name)
@@ -294,6 +303,8 @@ def load_recipe(
     # A recipe that is yet to be written has a text and the name that it will have
     path = find_recipe(name) if text is None else Path(name)
     values = read_toml(path) if text is None else tomllib.loads(text)
+    if "variants" in values:
+        raise RecipeError(f"{path}: is a study, not a recipe; see `tformer study {path} --dry-run`")
     overrides = list(overrides)
     for override in overrides:
         _override(values, override)

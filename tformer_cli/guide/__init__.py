@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import write_text
-from tformer_cli.recipe import find_recipe, recipe_names
+from tformer_cli.recipe import find_recipe, recipe_names, study_names
 from tformer_cli.wording import did_you_mean, suggestions
 
 FOLDER = Path(__file__).parent
@@ -109,7 +109,7 @@ class RecipeSummary:
 
 
 def shipped_recipes() -> list[RecipeSummary]:
-    return [_summary(name, recipe_text(name)) for name in recipe_names()]
+    return [_summary(name, recipe_text(name)) for name in (*recipe_names(), *study_names())]
 
 
 def recipe_text(name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.commands import run, under
+from tests.commands import refused, run, under
 from tformer_cli.cli.app import app
 from tformer_cli.guide.recipe_schema import recipe_schema
 from tformer_cli.plugins.built_in.commands.make_corpus import Task
@@ -27,7 +27,8 @@ def test_every_shipped_recipe_is_listed_with_its_summary():
     result = recipes()
     assert result.exit_code == 0
     # a line each in a pipe, for grep and awk
-    assert [line.split(" ", 1)[0] for line in result.stdout.splitlines()] == recipe_names()
+    names = [line.split(" ", 1)[0] for line in result.stdout.splitlines()]
+    assert names == [*recipe_names(), "studies/table-3"]
     output = " ".join(result.stdout.split())
     assert "multi30k-en-de Multi30k (Elliott et al. 2016), English to German: 29,000" in output
     assert "Data: Multi30k, from https://github.com/multi30k/dataset" in output
@@ -47,6 +48,19 @@ def test_a_copy_is_the_same_and_trains(tmp_path, monkeypatch):
     assert recipes("copy", "template", "-o", tmp_path / "my.toml", "-q").stderr == ""
     shipped = (recipes_directory() / "template.toml").read_bytes()
     assert (tmp_path / "my.toml").read_bytes() == shipped
+
+
+def test_a_study_is_copied_as_one_and_is_no_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        "next: `tformer study table-3.toml --dry-run`" in recipes("copy", "studies/table-3").stderr
+    )
+    for command in (("recipes", "check"), ("train",)):
+        refused(
+            *command,
+            "table-3.toml",
+            says="table-3.toml: is a study, not a recipe; see `tformer study table-3.toml --dry-run`",
+        )
 
 
 def test_nothing_is_overwritten(tmp_path, monkeypatch):

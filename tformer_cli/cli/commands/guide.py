@@ -205,9 +205,11 @@ def copy(
         tformer recipes copy multi30k-en-de -o my.toml
     """
     from tformer_cli.guide import copy_recipe
+    from tformer_cli.recipe import STUDIES
 
     path = copy_recipe(name, output)
-    note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)
+    command = "study" if name.startswith(f"{STUDIES}/") else "train"
+    note(f"copied {name}; next: `tformer {command} {path} --dry-run`", quiet=quiet)
     write_line(str(path))
 
 

@@ -252,7 +252,7 @@ def test_other_places_are_not_written_to(write_study):
     command = write_study()
     refused("study", "tabel-3", says='tabel-3: no such study; did you mean "table-3"?')
     Path("s.toml").write_text('recipe = "tiny.tom"\nseeds = [1]\n[variants.a]')
-    refused(*command, says="tiny.tom: no such recipe")
+    refused(*command, says="s.toml: recipe: tiny.tom: no such recipe")
     command = write_study()
     Path("out").mkdir()
     Path("out/base.toml").write_text("mine")
@@ -267,6 +267,10 @@ def test_time_of_the_first_seed_fixes_the_steps_of_the_others(write_study):
         first, other = (read_length(Path("out") / name / f"seed-{seed}") for seed in (3, 1))
         assert first.reason.startswith("max_minutes")
         assert other.steps == first.steps
+    # A part of the seeds has the same steps, and is not taken for another study
+    command = write_study(seeds="[3, 1, 2]", **keys)
+    output_of(*command, "--seeds", "1,2", "--variants", "base")
+    assert read_length(Path("out/base/seed-2")).steps == read_length(Path("out/base/seed-3")).steps
 
 
 def test_classifiers_have_a_table_too(tmp_path, monkeypatch):

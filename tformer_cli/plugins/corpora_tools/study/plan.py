@@ -20,6 +20,7 @@ from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.seeds import limit_steps
 from tformer_cli.recipe import (
     RECIPE,
+    STUDIES,
     Recipe,
     differing_keys,
     find_recipe,
@@ -34,8 +35,6 @@ from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
-SHIPPED = "studies"
-"""The folder of the shipped recipes with the shipped studies."""
 STUDY = "study.toml"
 """The copy of a study file in its directory, which makes that a study's."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -97,6 +96,8 @@ class Study:
     recipes: Mapping[str, Recipe]
     is_part: bool
     """True if the command line omits some of its variants or seeds."""
+    first_seed: int
+    """The first seed of the file, whether or not the command line omits it."""
 
     def recipe_file(self, variant: str) -> Path:
         return self.directory / f"{variant}.toml"
@@ -121,10 +122,17 @@ class Study:
 
     def settle_recipe(self, run: StudyRun) -> Recipe:
         """The recipe of a run; where time ended the first seed's, with that number of steps."""
-        first = seed_run(self.directory / run.variant, self.file.seeds[0])
-        if run.directory == first:
+        if run.seed == (seed := self.pacing_seed(run.variant)):
             return run.recipe
-        return limit_steps(run.recipe, run.directory, first)
+        return limit_steps(run.recipe, run.directory, seed_run(self.directory / run.variant, seed))
+
+    def pacing_seed(self, variant: str) -> int:
+        """The seed whose steps are those of the others where time ends it: the file's first.
+
+        A command for other seeds takes the first of them, unless that of the file has a run.
+        """
+        has_first = has_run(seed_run(self.directory / variant, self.first_seed))
+        return self.first_seed if has_first else self.file.seeds[0]
 
     def check_runs(self) -> None:
         """Checks that the runs there are have been trained by this study."""
@@ -144,7 +152,7 @@ class Study:
 
 def find_study(name: str) -> Path:
     """Finds a study file by its path, or by its name among those that ship with the package."""
-    path, shipped = Path(name), recipes_directory() / SHIPPED
+    path, shipped = Path(name), recipes_directory() / STUDIES
     if path.is_file():
         return path
     if (shipped / f"{name}.toml").is_file():
@@ -172,7 +180,10 @@ def read_study(
     except StructureError as error:
         raise RecipeError(f"{path}: {error}") from None
     whole, file = file, _take_part(path, file, variants, seeds)
-    base = read_toml(find_recipe(file.recipe))
+    try:
+        base = read_toml(find_recipe(file.recipe))
+    except RecipeError as error:
+        raise RecipeError(f"{path}: recipe: {error}") from None
     texts, recipes = {}, {}
     for variant, changes in file.variants.items():
         _check_overrides(variant, changes, overrides)
@@ -187,6 +198,7 @@ def read_study(
         texts=texts,
         recipes=recipes,
         is_part=not ({*whole.variants} <= {*file.variants} and {*whole.seeds} <= {*file.seeds}),
+        first_seed=whole.seeds[0],
     )
     _check_lengths(study)
     return study

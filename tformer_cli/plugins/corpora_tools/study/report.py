@@ -55,7 +55,7 @@ LEGEND = (
     "the first variant at least this large if the two were equally good, by Welch's t-test over "
     "the seeds with the variance of resampled sentences (one seed: by paired bootstrap); * marks "
     "p ≤ 0.05. "
-    "Parameters and target tokens in millions; tokens and minutes are those of one run."
+    "M: millions. Steps, target tokens and minutes are those of one run."
 )
 
 
@@ -157,7 +157,7 @@ class StudyReport:
         return Table(
             title=f"Variants of {self.recipe}",
             head=(
-                *("Variant", "Parameters", "Steps", "Tokens", "Minutes"),
+                *("Variant", "Parameters, M", "Steps", "Tokens, M", "Minutes"),
                 *(text for name in names for text in (name, "SD", "p")),
             ),
             rows=[

@@ -119,12 +119,14 @@ def _ready(
     study: Study, waiting: Sequence[StudyRun], running: Sequence[StudyRun], n_jobs: int
 ) -> list[StudyRun]:
     """Chooses runs to start now: time of the first seed may fix the steps of the others."""
-    first_seed = study.file.seeds[0]
-    unfinished = {run.variant for run in (*waiting, *running) if run.seed == first_seed}
+    pacing = {run.variant: study.pacing_seed(run.variant) for run in waiting}
+    unfinished = {
+        run.variant for run in (*waiting, *running) if run.seed == pacing.get(run.variant)
+    }
     may_start = (
         run
         for run in waiting
-        if run.seed == first_seed
+        if run.seed == pacing[run.variant]
         or not run.recipe.training.max_minutes
         or run.variant not in unfinished
     )
