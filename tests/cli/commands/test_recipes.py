@@ -59,7 +59,7 @@ def test_a_study_is_copied_as_one_and_is_no_recipe(tmp_path, monkeypatch):
         refused(
             *command,
             "table-3.toml",
-            says="table-3.toml: is a study, not a recipe; see `tformer study table-3.toml --dry-run`",
+            says="table-3.toml: is a study, not a recipe; see `tformer study table-3.toml --dry",
         )
 
 
