@@ -60,6 +60,11 @@ def test_a_misspelt_run_is_guessed_among_its_neighbors(runs):
 def test_the_parent_of_runs_names_them(runs):
     message = "is not a model but holds some; name one of them: "
     assert refusal_of(runs) == f"runs: {message}runs/quickstart, runs/small, runs/tiny"
+    # A study has a folder of runs for each variant
+    study = runs.with_name("study")
+    study.mkdir()
+    runs.rename(study / "base")
+    assert refusal_of(study).startswith(f"study: {message}study/base/quickstart, ")
 
 
 @pytest.mark.parametrize("part", ["model.safetensors", "config.json", "tokenizer.json"])

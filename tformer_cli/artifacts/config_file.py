@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -91,8 +91,9 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
     above = next((parent for parent in path.resolve().parents if _is_model(parent)), None)
     if above is not None:
         return f"is a part of a model or run; name its directory {above}"
-    # A folder of models, such as runs/: a few of their names are the best advice
-    models = [inner for inner in islice(path.iterdir(), MOST_LOOKED_AT) if _is_model(inner)]
+    # A folder of models, such as runs/, or of folders, as a study's: a few names are the best advice
+    inner = chain(path.glob("*"), path.glob("*/*"))
+    models = [own for own in islice(inner, MOST_LOOKED_AT) if _is_model(own)]
     if models:
         shown = ", ".join(map(str, sorted(models)[:MOST_NAMED]))
         more = f" and {len(models) - MOST_NAMED} more" if len(models) > MOST_NAMED else ""
