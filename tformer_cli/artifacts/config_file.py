@@ -91,7 +91,7 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
     above = next((parent for parent in path.resolve().parents if _is_model(parent)), None)
     if above is not None:
         return f"is a part of a model or run; name its directory {above}"
-    # A folder of models, such as runs/, or of folders, as a study's: a few names are the best advice
+    # A folder of models, such as runs/ or a study's: a few of their names are the best advice
     inner = chain(path.glob("*"), path.glob("*/*"))
     models = [own for own in islice(inner, MOST_LOOKED_AT) if _is_model(own)]
     if models:

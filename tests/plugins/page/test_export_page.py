@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,6 +148,13 @@ def test_a_page_without_the_doubt_of_its_model_says_why(zoo, tmp_path, monkeypat
     assert line == (
         f"no doubt scores in the page: {path / 'doubt.json'}: was written by an earlier version; "
         "run `tformer calibrate` again"
+    )
+    sampled = SimpleNamespace(search={"sampling": True})
+    monkeypatch.setattr(export, "calibration_of", lambda *_: sampled)
+    export.export_page(path, page)
+    assert lines[1] == (
+        "no doubt scores in the page: they are calibrated for sampling, and the page searches by "
+        "beams"
     )
 
 

@@ -126,7 +126,7 @@ def export_page(
 ) -> int:
     """Writes a model as a page, whole or not at all, and returns its size in bytes.
 
-    Warns of a calibration of doubt that the page omits because it belongs to another model.
+    Warns of a calibration of doubt that the page omits, for another model or for sampling.
 
     Raises:
         UsageError: The page cannot compute the model, or has more than `LARGEST` bytes.
@@ -267,7 +267,7 @@ def _doubt(directory: ModelDirectory) -> dict[str, Any] | None:
     As in the service, one of another step or version is none.
     """
     calibration, _ = _calibration_of(directory)
-    if calibration is None or calibration.search.get("sampling"):
+    if calibration is None:
         return None
     if unknown := [name for name in calibration.signals if name not in KNOWN_SIGNALS]:
         raise UsageError(f"{directory.path}: the page cannot compute the doubt's {unknown[0]}")
@@ -282,9 +282,12 @@ def _calibration_of(directory: ModelDirectory) -> tuple[Calibration | None, str]
     if not has_file or kind_of(directory.config).measured_by != "translations":
         return None, ""
     try:
-        return calibration_of(directory.path, directory.info.step), ""
+        calibration = calibration_of(directory.path, directory.info.step)
     except ArtifactError as error:
         return None, str(error)
+    if calibration is not None and calibration.search.get("sampling"):
+        return None, "they are calibrated for sampling, and the page searches by beams"
+    return calibration, ""
 
 
 def _rarity(counts: np.ndarray[Any, Any]) -> dict[str, Any]:
