@@ -102,7 +102,22 @@ def test_the_time_of_a_resumed_job_is_added_to_that_before(tmp_path):
     assert read_job(tmp_path).times == ()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "tformer.job/2"}', "[" * 10**5])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "nightly.job/2"}', "[" * 10**5])
+def test_a_job_file_of_another_program_is_no_record(tmp_path, text):
+    (tmp_path / JOB).write_text(text)
+    assert read_job(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": "tformer.job/1"',
+        '{"schema": "tformer.job/1"}',
+        '{"schema": "tformer.job/2"}',
+        f'"tformer.job/1"{"[" * 10**5}',
+        f'{"[" * 10**5}"tformer.job/1"',
+    ],
+)
 def test_a_damaged_record_is_an_error_of_one_line_and_is_written_anew(tmp_path, text):
     (tmp_path / JOB).write_text(text)
     with pytest.raises(ArtifactError, match=r"job\.json: is damaged \([^\n]*\); only"):
