@@ -124,7 +124,7 @@ def test_layers_that_are_computed_again_leave_room_for_larger_batches(monkeypatc
         )
         recompute_layers(trained, recomputes=recomputes)
         config = TrainingConfig(tokens_per_batch=0, activation_checkpointing=recomputes)
-        budgets.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
+        budgets.append(settle(trained, config))
         assert trained.encoder.recomputes == recomputes
     assert budgets[1] > 2 * budgets[0]
 
