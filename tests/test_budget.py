@@ -19,22 +19,22 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4223,
-    "core": 71042,
-    "corpora_tools": 12634,
+    "core": 71156,
+    "corpora_tools": 12649,
     "documents": 6598,
     "instruments": 14339,
     "interchange": 3240,
     "legacy": 1187,
-    "page": 758,
+    "page": 761,
     "serve": 8318,
     "tests of built_in": 1122,
-    "tests of core": 65536,
-    "tests of corpora_tools": 6748,
+    "tests of core": 65830,
+    "tests of corpora_tools": 6753,
     "tests of documents": 4999,
     "tests of instruments": 6144,
     "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of page": 1888,
+    "tests of page": 1896,
     "tests of serve": 8095,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""

@@ -21,6 +21,7 @@ from tformer_cli.train.plan import plan_training
 from tformer_cli.train.train import train
 from tformer_cli.trainer.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.trainer.events import ValidationReport
+from tformer_cli.trainer.optimizers.optimizer import make_optimizer
 
 
 @pytest.fixture
@@ -106,7 +107,8 @@ def test_a_token_is_a_patch_for_budgets_and_counts(make, one_thread):
     assert (lengths.source, lengths.shortest, lengths.total) == (10, 10, 1200)
     model = model_of(recipe.model, tokenizer.source.vocab_size)
     open_budget = replace(recipe.training, tokens_per_batch=0)
-    assert settle_tokens_per_batch(model, open_budget, lengths, "float32") == 1200
+    optimizer = make_optimizer(model, open_budget)
+    assert settle_tokens_per_batch(model, open_budget, lengths, "float32", optimizer) == 1200
     plan = plan_training(make())
     assert plan.batch_shapes[0] == (20, 9, 1)
     text = "\n".join(plan.lines())
