@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4223,
-    "core": 71156,
+    "core": 71157,
     "corpora_tools": 12649,
     "documents": 6598,
     "instruments": 14339,

@@ -10,7 +10,7 @@ from tformer_cli.kinds.texts import TextModeling
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from tformer_cli.artifacts.config_file import Verb
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tformer_cli.trainer.validation import Scored, Scorer
 
 BATCH_TOKENS = 4096
+MEASURES = "loss", "perplexity", "bits_per_byte"
 LONGEST_PROMPT, LONGEST_SAMPLE = 40, 100
 """Characters of the prompt that is continued, and tokens that may follow it."""
 
@@ -47,10 +48,9 @@ class LanguageModeling(TextModeling):
         from tformer_cli.trainer.validation import Scored
 
         recipe = held.recipe
+        texts = [pair.target for pair in held.pairs if not is_blank(pair.target)]
         if recipe.data.text == "stream":
             texts = [join_lines([pair.target for pair in held.pairs])]
-        else:
-            texts = [pair.target for pair in held.pairs if not is_blank(pair.target)]
         lines = [line for text in texts for line in text.split("\n") if not is_blank(line)]
         # Windows do not overlap: each token is read once, as in training
         window = recipe.data.max_length + recipe.model.target_eos
@@ -76,9 +76,7 @@ class LanguageModeling(TextModeling):
                 divide=divide,
             )
             n_ends = len(ids) if model.config.target_eos else 0  # each end counts as a byte
-            scores = text_scores(
-                log_probabilities, sum(len(text.encode()) for text in texts) + n_ends
-            )
+            scores = text_scores(log_probabilities, sum(len(t.encode()) for t in texts) + n_ends)
             line = lines[sample % len(lines)]
             length = min(LONGEST_PROMPT, -(-len(line) // 2))  # the rest is shown as the original
             generator = Generator(
@@ -89,18 +87,13 @@ class LanguageModeling(TextModeling):
                 target_bos=model.config.target_bos,
                 before_batch=before_batch,
             )
-            (continued,) = divide(
-                [line[:length]],
-                lambda prompts: [
-                    generated.texts[0].text for generated in generator.generate(prompts, [sample])
-                ],
-            )
+
+            def continue_lines(prompts: Sequence[str]) -> list[str]:
+                return [own.texts[0].text for own in generator.generate(prompts, [sample])]
+
+            (continued,) = divide([line[:length]], continue_lines)
             return Scored(
-                scores={
-                    "loss": scores.loss,
-                    "perplexity": scores.perplexity,
-                    "bits_per_byte": scores.bits_per_byte,
-                },
+                scores={name: getattr(scores, name) for name in MEASURES},
                 sample=(line[:length], continued, line[length:]),
             )
 

@@ -52,6 +52,7 @@ from tformer_cli.inspect.views.corpus import AlignmentScore
 from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.kind import HeldOut, Progress
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe
@@ -360,11 +361,7 @@ def prepare(
     origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
-    model_notes = [*remarks, *freeze(model, recipe)]
-    model_notes += use_kernels(model, compiles=recipe.training.compile)
-    if recipe.training.activation_checkpointing:
-        recompute_layers(model)
-    model_notes += notes_of_products(recipe, precision, device.type)
+    model_notes = [*remarks, *_set_up(model, recipe, precision, device)]
     tf32 = recipe.training.precision == "tf32"
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision, tf32=tf32)
     several = share_of_several(corpora) if training.examples.are_translated else None
@@ -394,6 +391,17 @@ def prepare(
         origin=origin,
         started=_describe_run(recipe, tokenizer, corpora, device, precision, model_notes),
     )
+
+
+def _set_up(
+    model: Model, recipe: Recipe, precision: Precision, device: torch.device
+) -> Iterator[str]:
+    """Freezes weights and chooses how layers are computed; yields notes on it."""
+    yield from freeze(model, recipe)
+    yield from use_kernels(model, compiles=recipe.training.compile)
+    if recipe.training.activation_checkpointing:
+        recompute_layers(model)
+    yield from notes_of_products(recipe, precision, device.type)
 
 
 def _describe_run(

@@ -88,7 +88,7 @@ class Estimate:
     interval: float
     """Half the width of the 95 % interval."""
     p_value: float | None
-    """Of a change; None: see `untested`."""
+    """The p of a change; None: see `untested`."""
     degrees: float | None
     untested: str = ""
 
