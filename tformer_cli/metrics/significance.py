@@ -244,7 +244,6 @@ class PairedScores:
 
 
 SIGNIFICANT = 0.05
-
 """Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {
     "paired-bootstrap": RESAMPLES,
