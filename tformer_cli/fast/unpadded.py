@@ -92,7 +92,7 @@ def pooled_unpadded(model: Classifier, source: Unpadded) -> Tensor:
 
 
 def _memory(model: Transformer | Classifier, source: Unpadded) -> Tensor:
-    within = Spans(source.starts, source.starts, is_causal=False, positions=source.positions)
+    within = Spans(source.starts, source.starts, is_causal=False)
     hidden = model.encoder_input(source.tokens, model.source_embedding.weight, source.positions)
     return model.encoder(hidden, Mask(spans=within))
 
@@ -105,25 +105,16 @@ def attend_within(
     spans: Spans,
 ) -> Tensor:
     """Computes an attention layer in sentences that lie one after the other."""
+    turns = None
     if memory is None:
-        query, key_value = _rotate_heads(layer, layer.in_projection(hidden), spans), None
+        query, key_value = layer.in_projection(hidden), None
+        if layer.positions.turns and layer.n_heads:
+            turns = layer.positions.turns_of(int(spans.queries.diff().max()))
     else:
         joined = layer.n_heads * layer.head_width
         query = layer.in_projection.part(hidden, slice(joined))
         key_value = layer.in_projection.part(memory, slice(joined, None))
     context = query  # has width 0 without heads
     if layer.n_heads:
-        context = attend(query, key_value, layer.n_heads, spans)
+        context = attend(query, key_value, layer.n_heads, spans, turns)
     return layer.out_projection(context)
-
-
-def _rotate_heads(layer: MultiHeadAttention, projected: Tensor, spans: Spans) -> Tensor:
-    """Turns the queries and keys in (1, Q, 3·H·E) queries, keys and values."""
-    if not layer.positions.turns or spans.positions is None:
-        return projected
-    # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
-    split = projected.view(projected.shape[1], 3, layer.n_heads, layer.head_width)
-    heads = split.permute(1, 2, 0, 3)
-    turned = layer.positions.rotate_heads(heads[:2], spans.positions).to(projected.dtype)
-    # Values carry no positions
-    return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)

@@ -378,7 +378,8 @@ class Spans(NamedTuple):
     is_causal: bool
     """True if query i sees only keys 0 … i."""
     positions: Tensor | None = None
-    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
+    """(Q) place of each query in its sentence, from 0, for recurrent units; None in encoders and
+    cross-attention."""
 
 
 class Operations(Protocol):

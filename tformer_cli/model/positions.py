@@ -50,6 +50,10 @@ class Positions(nn.Module):
         del at
         return heads
 
+    def turns_of(self, n_positions: int) -> Tensor:
+        """Returns (n_positions, E) cosines, then sines, by which `rotate_heads` turns pairs."""
+        raise NotImplementedError
+
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Computes what is added to the scaled scores.
 
@@ -185,6 +189,11 @@ class RotaryPositions(Positions):
         # float32 even of bfloat16: a late position's angle has no digits to spare
         turned = (first * cosine - second * sine, second * cosine + first * sine)
         return torch.cat(turned, dim=-1).to(heads.dtype)
+
+    def turns_of(self, n_positions: int) -> Tensor:
+        """Returns (n_positions, E) cosines, then sines, of numbers i and i + E/2 of a head."""
+        rows = self._sinusoids.rows(0, n_positions, torch.device("cpu"))
+        return torch.cat((rows[:, 1::2], rows[:, 0::2]), dim=1)
 
     def vectors(self, n_positions: int) -> Tensor:
         """Returns (n_positions, E) sine and cosine of each pair's angle, where an arrow ends up."""

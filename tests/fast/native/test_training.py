@@ -32,6 +32,7 @@ from tformer_cli.model.attention import (
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Dropout
+from tformer_cli.model.positions import RotaryPositions
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.batching import collate
 from tformer_cli.trainer.gradients import batch_loss
@@ -162,6 +163,12 @@ def test_sentences_without_tokens_are_refused(operations, lengths):
         operations.attention(torch.ones(1, 5, 4), torch.ones(1, 5, 8), 2, spans)
 
 
+def test_a_sentence_longer_than_the_table_of_turns_is_refused(operations):
+    spans = Spans(starts_of(4), starts_of(4), is_causal=True)
+    with pytest.raises(ValueError, match="3 positions for a sentence of 4"):
+        operations.attention(torch.ones(1, 4, 24), None, 2, spans, torch.ones(3, 4))
+
+
 def test_torchs_default_type_is_of_no_concern(operations):
     logits, targets = torch.randn(4, 9), torch.tensor([1, 2, 3, 8])
     expected = logits.logsumexp(dim=1)
@@ -202,7 +209,7 @@ def split(joined, n_heads):
     return joined.unflatten(-1, (n_heads, -1)).transpose(0, 1)
 
 
-def attention_by_formula(query, memory, n_heads, spans):
+def attention_by_formula(query, memory, n_heads, spans, positions=None):
     """Each sentence by itself; rows that belong to none are zeros."""
     if memory is None:
         query, key, value = query[0].chunk(3, dim=-1)
@@ -217,6 +224,9 @@ def attention_by_formula(query, memory, n_heads, spans):
             split(key[first_key:last_key], n_heads),
             split(value[first_key:last_key], n_heads),
         )
+        if positions is not None:
+            turned = (positions.rotate_heads(x, slice(0, x.shape[1])) for x in heads[:2])
+            heads = (*turned, heads[2])
         mask = torch.ones(last - first, last_key - first_key, dtype=torch.bool)
         mask = mask.tril() if spans.is_causal else mask
         parts.append(plain_attention(*heads, mask).transpose(0, 1).flatten(1))
@@ -232,15 +242,20 @@ def starts_of(*lengths):
     "lengths", [(1,), (7, 1, 12), (16, 16), (33, 2, 65, 3), (5, KEPT_KEYS + 7)]
 )
 @pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("turns", [True, False])
 def test_self_attention_and_its_gradient_are_those_of_the_formula(
-    operations, n_heads, width, lengths, is_causal
+    operations, n_heads, width, lengths, is_causal, turns
 ):
+    if turns and width % 2:
+        pytest.skip("rotary positions pair the numbers of a head")
+    positions = RotaryPositions(1024, width) if turns else None
+    table = positions.turns_of(max(lengths)) if turns else None
     starts = starts_of(*lengths)
     spans = Spans(starts, starts, is_causal)
     values = torch.randn(1, sum(lengths) + 5, 3 * n_heads * width, requires_grad=True)
     exact_values = values.detach().double().requires_grad_()
-    exact = attention_by_formula(exact_values, None, n_heads, spans)
-    context = operations.attention(values, None, n_heads, spans)
+    exact = attention_by_formula(exact_values, None, n_heads, spans, positions)
+    context = operations.attention(values, None, n_heads, spans, table)
     gradient = torch.randn_like(context)
     context.backward(gradient)
     exact.backward(gradient.double())

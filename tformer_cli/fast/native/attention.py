@@ -27,12 +27,33 @@ class NativeAttention:
         self.attend = kernel_of(library, "tformer_attend")
         self.attend_backward = kernel_of(library, "tformer_attend_backward")
 
-    def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
-        """See `Operations.attention`."""
+    def __call__(
+        self,
+        query: Tensor,
+        memory: Tensor | None,
+        n_heads: int,
+        spans: Spans,
+        turns: Tensor | None = None,
+    ) -> Tensor:
+        """Attends within sentences that lie one after the other.
+
+        Args:
+            query: (1, N, H·E) queries, or (1, N, 3·H·E) queries, keys and values.
+            memory: (1, K, 2·H·E) keys and values, or None: they are behind the queries.
+            n_heads: H.
+            spans: which rows belong together.
+            turns: (P, E) cosines and sines of all positions in a sentence, which turn queries and
+                keys (see `RotaryPositions`), or None.
+
+        Returns:
+            (1, N, H·E) weighted means of values.
+        """
         # A pass has one kind of number; another would be read as garbage
         if memory is not None and kind_of(memory) != kind_of(query):
             raise TypeError(f"queries are {query.dtype}, but keys and values {memory.dtype}")
-        context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
+        context: Tensor = _AttentionFunction.apply(  # type: ignore[no-untyped-call]
+            self, query, memory, _Layout(spans, n_heads, turns)
+        )
         return context
 
 
@@ -43,15 +64,18 @@ KEPT_KEYS = 192
 class _Layout:
     """Addresses of sentences and their weights."""
 
-    def __init__(self, spans: Spans, n_heads: int) -> None:
+    def __init__(self, spans: Spans, n_heads: int, turns: Tensor | None) -> None:
         """Computes it."""
-        self._n_heads, self._is_causal = n_heads, spans.is_causal
+        self.n_heads, self._is_causal = n_heads, spans.is_causal
         self._queries, self._keys = spans.queries.contiguous(), spans.keys.contiguous()
         n_queries, n_keys = self._queries.diff(), self._keys.diff()
         sides = (n_queries, n_keys)
         if not len(n_queries) or any(int(lengths.min()) < 1 for lengths in sides):
             raise ValueError("there must be at least one sentence, each with a token on both sides")
         self._most = int(n_queries.max()), int(n_keys.max())
+        if turns is not None and len(turns) < max(self._most):
+            raise ValueError(f"{len(turns)} positions for a sentence of {max(self._most)}")
+        self._turns = turns
         self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
         # Rows are whole vectors, of 16 numbers at most
         strides = (n_keys + 15) // 16 * 16
@@ -67,10 +91,11 @@ class _Layout:
         joined = context.shape[2]
         attention = AttentionPass(
             n_sentences=len(self._queries) - 1,
-            n_heads=self._n_heads,
-            head_width=joined // self._n_heads,
+            n_heads=self.n_heads,
+            head_width=joined // self.n_heads,
             kind=kind_of(query),
             is_causal=self._is_causal,
+            turns=None if self._turns is None else self._turns.data_ptr(),
             query_starts=self._queries.data_ptr(),
             key_starts=self._keys.data_ptr(),
             weight_starts=self._weights.data_ptr(),
@@ -92,13 +117,11 @@ class _AttentionFunction(torch.autograd.Function):
         native: NativeAttention,
         query: Tensor,
         memory: Tensor | None,
-        n_heads: int,
-        spans: Spans,
+        layout: _Layout,
     ) -> Tensor:
         query = query.contiguous()
         memory = None if memory is None else memory.contiguous()
         joined = query.shape[2] // (3 if memory is None else 1)
-        layout = _Layout(spans, n_heads)
         weights = torch.empty(layout.n_weights, dtype=torch.float32, device="cpu")
         context = query.new_empty(1, query.shape[1], joined)
         # Filling rows belong to no sentence, so the kernels never write them
@@ -113,7 +136,7 @@ class _AttentionFunction(torch.autograd.Function):
     def backward(
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
-    ) -> tuple[None, Tensor, Tensor | None, None, None]:
+    ) -> tuple[None, Tensor, Tensor | None, None]:
         query, memory, weights = ctx.saved_tensors
         layout: _Layout = ctx.layout
         # The kernels step through memory, whatever torch's strides are
@@ -129,7 +152,7 @@ class _AttentionFunction(torch.autograd.Function):
         parts = _parts(query_gradient, memory_gradient, gradient.shape[2])
         attention.query_gradient, attention.key_gradient, attention.value_gradient = parts
         ctx.native.attend_backward(attention)
-        return None, query_gradient, memory_gradient, None, None
+        return None, query_gradient, memory_gradient, None
 
 
 def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[HeadRows, ...]:

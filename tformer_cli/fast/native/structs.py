@@ -117,7 +117,7 @@ class AttentionPass(ctypes.Structure):
         int64: n_sentences n_heads head_width
         int32: kind is_causal
         rows: query key value
-        pointer: query_starts key_starts weight_starts
+        pointer: turns query_starts key_starts weight_starts
         int64: most_queries most_keys
         pointer: weights
         rows: context query_gradient key_gradient value_gradient

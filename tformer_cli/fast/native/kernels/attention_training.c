@@ -8,6 +8,7 @@
 #include "exponential.h"
 #include "matmul.h"
 #include "parallel.h"
+#include "rotary.h"
 
 static const Epilogue NOTHING = {0};
 
@@ -115,6 +116,13 @@ static void write_head(const HeadRows *rows, size_t first, size_t head, size_t n
     }
 }
 
+/* Turns a head's queries or keys (n_rows, E) by their places, or back. */
+static void turn_rows(const AttentionPass *pass, size_t n_rows, float direction, float *rows) {
+    const size_t width = (size_t)pass->head_width;
+    for (size_t row = 0; pass->turns && row < n_rows; row++)
+        turn_head(pass->turns + row * width, width, direction, rows + row * width);
+}
+
 /* Rows of such a block. */
 #define BLOCK_ROWS ((size_t)24)
 
@@ -220,6 +228,8 @@ static float *weighed(const AttentionPass *pass, const Head *head, const Scratch
     read_head(&pass->query, head->first_query, head->number, n_queries, width,
               1.0f / sqrtf((float)width), kind, scratch->query);
     read_head(&pass->key, head->first_key, head->number, n_keys, width, 1.0f, kind, scratch->key);
+    turn_rows(pass, n_queries, 1.0f, scratch->query);
+    turn_rows(pass, n_keys, 1.0f, scratch->key);
     multiply_by_rows(scratch->query, n_queries, head->band, scratch->key, n_keys, width,
                      scratch->panels, weights);
     for (size_t row = 0; row < n_queries; row++)
@@ -264,15 +274,19 @@ static void attend_head_backward(const AttentionPass *pass, const Head *head,
                            scratch->gradient + row * stride);
 
     read_head(&pass->key, first_key, number, n_keys, width, 1.0f, kind, scratch->key);
+    turn_rows(pass, n_keys, 1.0f, scratch->key);
     multiply_by_columns(scratch->gradient, stride, n_queries, head->band, scratch->key, n_keys,
                         width, scratch->panels, scratch->context);
+    turn_rows(pass, n_queries, -1.0f, scratch->context);
     write_head(&pass->query_gradient, first_query, number, n_queries, width, factor, kind,
                scratch->context);
 
     read_head(&pass->query, first_query, number, n_queries, width, factor, kind, scratch->query);
+    turn_rows(pass, n_queries, 1.0f, scratch->query);
     transpose_matrix(scratch->gradient, stride, n_queries, n_keys, scratch->transposed);
     multiply_by_columns(scratch->transposed, transposed_stride, n_keys, transposed, scratch->query,
                         n_queries, width, scratch->panels, scratch->key);
+    turn_rows(pass, n_keys, -1.0f, scratch->key);
     write_head(&pass->key_gradient, first_key, number, n_keys, width, 1.0f, kind, scratch->key);
 }
 

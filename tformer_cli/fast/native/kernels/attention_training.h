@@ -17,6 +17,8 @@ typedef struct {
     int32_t kind;      /* `NumberKind` */
     int32_t is_causal; /* whether query i sees keys 0 to i of its sentence alone */
     HeadRows query, key, value;
+    const float *turns; /* (most_queries, E) cosines and sines of each place in a sentence, which turn
+                           queries and keys (rotary.h); NULL: nothing turns them */
     const int64_t *query_starts, *key_starts; /* (B + 1) first rows of the sentences, and the end */
     const int64_t *weight_starts;             /* (B + 1) first of its numbers in `weights` */
     int64_t most_queries, most_keys;          /* of a sentence */
@@ -27,13 +29,15 @@ typedef struct {
     int64_t n_threads;
 } AttentionPass;
 
-/* weights = softmax(query·keyᵀ/√E) within each sentence, context = weights·value (Vaswani et al.
+/* weights = softmax(query·keyᵀ/√E), both turned, within each sentence, context = weights·value (Vaswani et al.
    2017, section 3.2.1). Returns false where there is no memory. */
 bool tformer_attend(const AttentionPass *pass);
 
 /* Gradients of queries, keys and values from that of the context. With weights P and dP = dC·Vᵀ:
 
-       dV = Pᵀ·dC      dS = P∘(dP - rows' sums of P∘dP)      dQ = dS·K/√E      dK = dSᵀ·Q/√E */
+       dV = Pᵀ·dC      dS = P∘(dP - rows' sums of P∘dP)      dQ = dS·K/√E      dK = dSᵀ·Q/√E
+
+   and dQ and dK turned back where Q and K were turned. */
 bool tformer_attend_backward(const AttentionPass *pass);
 
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "exponential.h"
+#include "rotary.h"
 
 /* Rows whose inner states stay in the second cache between both projections. */
 #define FEED_FORWARD_ROWS ((size_t)112)
@@ -81,18 +82,6 @@ void embed(const Model *model, const Embedding *embedding, int32_t token, size_t
         normalize(&embedding->norm, hidden, 1, d_model, d_model, model->shape.norm_epsilon, hidden);
 }
 
-/* Turns the pairs (i, i + E/2) of heads (n_heads, E) by the angles of a position, of which `turn`
-   has the E/2 cosines and then the sines. */
-static void turn_heads(const float *turn, size_t n_heads, size_t width, float *heads) {
-    const size_t half = width / 2;
-    for (size_t head = 0; head < n_heads; head++, heads += width)
-        for (size_t i = 0; i < half; i++) {
-            const float first = heads[i], second = heads[half + i];
-            heads[i] = first * turn[i] - second * turn[half + i];
-            heads[half + i] = second * turn[i] + first * turn[half + i];
-        }
-}
-
 void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
                  const float *x, size_t n_rows, Workspace *workspace) {
     const Linear *input = &attention->input;
@@ -103,9 +92,11 @@ void project_own(const Model *model, const Embedding *embedding, const Attention
     if (model->shape.positions != TURNED)
         return;
     const size_t width = (size_t)model->shape.head_width;
-    for (size_t row = 0; row < n_rows; row++) /* queries, and keys behind them */
-        turn_heads(embedding->positions + workspace->positions[row] * width,
-                   attention->n_heads + attention->n_key_heads, width, workspace->projected + row * stride);
+    const size_t n_heads = attention->n_heads + attention->n_key_heads; /* keys behind queries */
+    for (size_t row = 0; row < n_rows; row++)
+        for (size_t head = 0; head < n_heads; head++)
+            turn_head(embedding->positions + workspace->positions[row] * width, width, 1.0f,
+                      workspace->projected + row * stride + head * width);
 }
 
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
