@@ -23,7 +23,16 @@ from tformer_cli.inspect.doubt import (
     signals_of,
 )
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.plugins.instruments.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
+from tformer_cli.plugins.instruments.commands.calibrate import table
+from tformer_cli.plugins.instruments.jobs.calibrate import (
+    BROKEN_SOURCES,
+    BROKEN_TARGETS,
+    NATURAL,
+    CalibrationReport,
+    KindReport,
+    Lines,
+    fit_lines,
+)
 from tformer_cli.search.translator import Doubt
 
 
@@ -118,6 +127,41 @@ def test_a_report_has_every_kind_and_every_number(calibrated):
     stored = read_calibration(path)
     assert stored.scores["auroc"] == pytest.approx(report["measures"]["auroc"]["doubt"], abs=1e-6)
     assert run("info", path).stdout.count("calibrated by 64 lines: AUROC") == 1
+
+
+@pytest.mark.parametrize("others_help", [True, False])
+def test_only_the_probability_is_weighed_where_all_signals_tell_fewer_lines_apart(others_help):
+    random = np.random.default_rng(1)
+    kind = np.array([NATURAL, "noise"] * 40)
+    is_wrong = (kind == "noise").astype(float)
+    signals = random.normal(size=(80, len(SIGNALS)))
+    signals[:, 0] += is_wrong
+    signals[:, 1] += 3 * is_wrong if others_help else 0
+    lines = Lines(np.arange(80) // 2, kind, signals, is_wrong, is_wrong, np.ones(80))
+    fit, report = fit_lines(lines)
+    doubt, alone = report.measures["auroc"]
+    assert report.is_alone is not others_help
+    assert (doubt > alone) is others_help
+    assert (np.count_nonzero(fit.weights) == 1) is not others_help
+    assert fit.weights[0] > 0
+
+
+def test_a_kind_of_which_nothing_is_wrong_has_a_dash():
+    rows = [KindReport(kind=NATURAL, lines=9, auroc=float("nan"), auroc_of_probability=0.5)]
+    errors = (
+        "calibration_error",
+        "calibration_error_given",
+        *(f"error_at_{n}" for n in (50, 80, 90)),
+    )
+    report = CalibrationReport(
+        lines=9,
+        wrong=0,
+        kinds=tuple(rows),
+        measures=dict.fromkeys(("auroc", *errors), (0.5, 0.5)),
+        signals={},
+        is_alone=False,
+    )
+    assert f"{NATURAL:<36}      9       -   0.500" in list(table(report))
 
 
 def test_the_same_text_and_seed_give_the_same_file(calibrated, texts, zoo, tmp_path):

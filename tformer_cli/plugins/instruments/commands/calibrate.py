@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -107,6 +108,12 @@ def calibrate(
             f"--below: no line has a chrF below {settings.below:g}, so --doubt is fitted only to "
             "lines broken on purpose; raise it, or give lines that the model translates badly"
         )
+    if report.is_alone:
+        note(
+            "only the log-probability is weighed: all signals together tell fewer of these lines "
+            "apart",
+            quiet=quiet,
+        )
     if opened.translator.has_shortlist:
         warn(
             "MODEL has a shortlist: only sources are broken, not translations; to break both, use "
@@ -133,7 +140,8 @@ def table(report: "CalibrationReport") -> "Iterator[str]":
     yield f"{report.lines:,} lines, {report.wrong:,} of them wrong"
     yield f"{'AUROC':<36}{'lines':>7}{'doubt':>8}{'alone':>8}"
     for row in report.kinds:
-        yield (f"{row.kind:<36}{row.lines:>7,}{row.auroc:>8.3f}{row.auroc_of_probability:>8.3f}")
+        both = (_three_digits(value) for value in (row.auroc, row.auroc_of_probability))
+        yield f"{row.kind:<36}{row.lines:>7,}" + "".join(f"{value:>8}" for value in both)
     doubt, alone = report.measures["auroc"]
     yield f"{'all':<43}{doubt:>8.3f}{alone:>8.3f}"
     for name, text in names.items():
@@ -142,3 +150,8 @@ def table(report: "CalibrationReport") -> "Iterator[str]":
     yield f"{'signal':<36}{'AUROC':>7}{'weight':>8}{'square':>8}"
     for name, (value, *terms) in report.signals.items():
         yield f"{name:<36}{value:>7.3f}{terms[0]:>8.2f}{terms[1]:>8.2f}"
+
+
+def _three_digits(value: float) -> str:
+    """Writes a number, or a dash where nothing is wrong and NaN."""
+    return "-" if isnan(value) else f"{value:.3f}"

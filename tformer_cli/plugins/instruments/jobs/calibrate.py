@@ -9,7 +9,8 @@ steps, and both are logistic regressions:
 2. Platt's scaling turns that weighted sum into the probability that a line is wrong.
 
 All numbers of the report come from lines outside the fit: the lines are divided into five parts,
-and each is judged by a fit to the other four.
+and each is judged by a fit to the other four. Where the log-probability by itself tells more of
+those lines apart than all signals together, only it is weighed.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class CalibrationReport:
     """Each measure of doubt and of the probability."""
     signals: Mapping[str, tuple[float, float, float]]
     """Each signal's own AUROC on all lines, and in the fit its weight and that of its square."""
+    is_alone: bool
+    """True if only the log-probability is weighed: all signals together tell fewer lines apart."""
 
     def record(self) -> dict[str, Any]:
         columns = ("doubt", "probability")
@@ -189,8 +192,7 @@ def calibrate(
         )
     log_ratio = float(np.mean([item.part.log_ratio for item in kept]))
     lines = Lines.of(items, log_ratio, settings)
-    fit = _fit(lines)
-    report = _report(lines, fit)
+    fit, report = fit_lines(lines)
     store_calibration(
         opened.directory.path,
         Calibration(
@@ -376,38 +378,50 @@ def _mid_ranks(values: Numbers) -> Numbers:
     return ranks
 
 
-def _fit(lines: Lines) -> Fit:
+def _fit(lines: Lines, *, is_alone: bool) -> Fit:
     # By the given lines: next to those of other lines' translations, all others would look alike
     given = lines.signals[lines.kind == NATURAL]
     means, deviations = given.mean(axis=0), given.std(axis=0)
     for unit in (lines.signals.std(axis=0), 1.0):  # of what no given line has; of what says nothing
         deviations = np.where(deviations > 0, deviations, unit)
     terms = terms_of(lines.signals, means, deviations)
-    *ranking, _ = fit_logistic(terms, lines.aim, lines.weight, L2)
+    if is_alone:  # the first signal is the log-probability
+        ranking = np.eye(terms.shape[1])[0]
+    else:
+        ranking = fit_logistic(terms, lines.aim, lines.weight, L2)[:-1]
     scale, intercept = fit_logistic(terms @ ranking, lines.is_wrong, lines.weight)
     # A term that is always 0 has a weight of some rounding
-    weights = np.where(IS_TERM, scale * np.array(ranking), 0.0)
+    weights = np.where(IS_TERM, scale * ranking, 0.0)
     return Fit(means, deviations, weights, float(intercept))
 
 
 def _cross_validate(lines: Lines) -> tuple[Numbers, Numbers]:
-    """(N) P(wrong) of each item by a fit to the lines of the other parts, and by the first signal.
-
-    That one, the log-probability, has Platt's scaling, which keeps its order.
-    """
+    """(N) P(wrong) of each item by all signals, and by the log-probability alone."""
     doubt, alone = np.zeros(len(lines.kind)), np.zeros(len(lines.kind))
     # By lines: a line and its broken copies are in one part
     for fold in range(N_FOLDS):
         is_held_out = lines.number % N_FOLDS == fold
         read, judged = lines.part(~is_held_out), lines.part(is_held_out)
-        doubt[is_held_out] = _fit(read).probabilities(judged.signals)
-        weight, intercept = fit_logistic(read.signals[:, 0], read.is_wrong, read.weight)
-        alone[is_held_out] = logistic(judged.signals[:, 0] * weight + intercept)
+        for probabilities, is_alone in ((doubt, False), (alone, True)):
+            fit = _fit(read, is_alone=is_alone)
+            probabilities[is_held_out] = fit.probabilities(judged.signals)
     return doubt, alone
 
 
-def _report(lines: Lines, fit: Fit) -> CalibrationReport:
-    both, wrong, weight = _cross_validate(lines), lines.is_wrong, lines.weight
+def fit_lines(lines: Lines) -> tuple[Fit, CalibrationReport]:
+    """Fits doubt to all signals, or to the log-probability alone where that is the better test."""
+    doubt, alone = _cross_validate(lines)
+    areas = [auroc(values, lines.is_wrong, lines.weight) for values in (doubt, alone)]
+    is_alone = areas[1] > areas[0]
+    fit = _fit(lines, is_alone=is_alone)
+    both = (alone, alone) if is_alone else (doubt, alone)
+    return fit, _report(lines, fit, both, is_alone=is_alone)
+
+
+def _report(
+    lines: Lines, fit: Fit, both: tuple[Numbers, Numbers], *, is_alone: bool
+) -> CalibrationReport:
+    wrong, weight = lines.is_wrong, lines.weight
     is_given = lines.kind == NATURAL
     is_lower = (lines.aim > 0.5).astype(np.float64)
 
@@ -452,4 +466,5 @@ def _report(lines: Lines, fit: Fit) -> CalibrationReport:
         kinds=tuple(kinds),
         measures=measures,
         signals=signals,
+        is_alone=is_alone,
     )
