@@ -63,6 +63,18 @@ def test_one_file_holds_all_of_it_and_its_policy_names_what_may_run(zoo, tmp_pat
     assert again.read_text("utf-8") == page  # no time, no name of the machine
 
 
+def test_an_earlier_page_is_replaced_and_other_files_are_not(zoo, tmp_path):
+    path = tmp_path / "model.html"
+    for kind in ("translate", "classifier"):
+        assert run("export", zoo[kind], "--format", "page", "-o", path).exit_code == 0
+    model = json.loads(blocks_of(path.read_text("utf-8"))["model"])
+    assert model["verbs"] == ["classify"]
+    path.write_text("<!DOCTYPE html><p>my own")
+    says = f"{path} is already there"
+    refused("export", zoo["translate"], "--format", "page", "-o", path, says=says)
+    assert path.read_text() == "<!DOCTYPE html><p>my own"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 def test_the_page_of_the_quickstart_is_small(tmp_path):

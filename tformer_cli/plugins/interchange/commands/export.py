@@ -14,6 +14,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
+from tformer_cli.files.regular_file import content_of
 from tformer_cli.sockets import load_place
 
 TOKENIZER = "tokenizer.json"
@@ -111,7 +112,9 @@ def _free_place(export_format: Format, output: Path | None) -> Path:
         raise UsageError(
             f"--output: must be given with --format {export_format}; name a new {what}"
         )
-    check_free(output, names="file" if is_page else "directory")
+    # A model has one page: that of an earlier state is replaced
+    if not (is_page and output.is_file() and content_of(output) == ("HTML", True)):
+        check_free(output, names="file" if is_page else "directory")
     return output
 
 
