@@ -31,6 +31,8 @@ class TformerError(Exception):
     """The work failed while running (exit status 1)."""
 
     exit_status = 1
+    others: Sequence["TformerError"] = ()
+    """Errors found besides, for commands that list all."""
     _in_arguments: str | None = None
 
     @classmethod

@@ -316,7 +316,9 @@ def load_recipe(
                 continue
             key = str(error).partition(":")[0]  # what concerns two tables has it in its words
             giver = _giver(key, overrides, options) or f"{path}:"
-            raise RecipeError.of("{} {}", giver, error) from None
+            refused = RecipeError.of("{} {}", giver, error)
+            refused.others = [RecipeError(f"{path}: {other}") for other in error.others]
+            raise refused from None
 
 
 def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
@@ -360,16 +362,21 @@ def _structure_recipe(values: Mapping[str, Any], complete: Completion | None = N
     try:
         return structure(Recipe, _with_start(_with_fitting_length(whole)))
     except StructureError as error:
-        toml_keys = {f"start.{name}": f"model.{key}" for key, name in START_KEYS.items()}
-        if error.key in toml_keys:
-            raise StructureError(toml_keys[error.key], error.problem) from None
-        table, _, name = error.key.partition(".")
-        near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
-        # Keys outside the shape, since a misspelled key is compared only with the shape's
-        if near and error.problem.startswith("unknown key; the known keys are"):
-            hint = did_you_mean([f'"{key}"' for key in near])
-            raise StructureError(error.key, f"unknown key; {hint}") from None
-        raise
+        first, *others = map(_of_toml, (error, *error.others))
+        first.others = others
+        raise first from None
+
+
+def _of_toml(error: StructureError) -> StructureError:
+    """Names the keys of `[model]` that lie in a table of their own, or that were meant."""
+    toml_keys = {f"start.{name}": f"model.{key}" for key, name in START_KEYS.items()}
+    table, _, name = error.key.partition(".")
+    near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
+    problem = error.problem
+    # Keys outside the shape, since a misspelled key is compared only with the shape's
+    if near and problem.startswith("unknown key; the known keys are"):
+        problem = "unknown key; " + did_you_mean([f'"{key}"' for key in near])
+    return StructureError(toml_keys.get(error.key, error.key), problem)
 
 
 def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class StructureError(ValueError):
         super().__init__(f"{key}: {problem}" if key else problem)
         self.key = key
         self.problem = problem
+        self.others: list[StructureError] = []
+        """What else does not fit, in the error that is raised."""
 
 
 class _UnknownKeyError(StructureError):
@@ -45,13 +47,22 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """
     try:
         settings: Settings = _convert(kind, values, "")
-    except _UnknownKeyError as error:
-        name = error.key.rpartition(".")[2]
-        elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == name]
-        meant = [f'"{path}"' for path in elsewhere or suggestions(name, error.known)]
-        hint = did_you_mean(meant) or f"the known keys are {', '.join(error.known)}"
-        raise StructureError(error.key, f"unknown key; {hint}") from None
+    except StructureError as error:
+        first, *others = (_with_hint(kind, each) for each in (error, *error.others))
+        first.others = others
+        raise first from None
     return settings
+
+
+def _with_hint(kind: type[Settings], error: StructureError) -> StructureError:
+    """Adds to the error of an unknown key which one was meant."""
+    if not isinstance(error, _UnknownKeyError):
+        return error
+    name = error.key.rpartition(".")[2]
+    elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == name]
+    meant = [f'"{path}"' for path in elsewhere or suggestions(name, error.known)]
+    hint = did_you_mean(meant) or f"the known keys are {', '.join(error.known)}"
+    return StructureError(error.key, f"unknown key; {hint}")
 
 
 def _convert(kind: Any, value: Any, path: str) -> Any:
@@ -81,12 +92,19 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
 
 def _record(kind: Any, value: Any, path: str) -> Any:
     _check(isinstance(value, Mapping), path, "must be a table", value)
-    types = types_of(kind)
-    for key in value:
-        if key not in types:
-            raise _UnknownKeyError(_below(path, key), list(types))
+    types, settings = types_of(kind), dict[str, Any]()
+    errors: list[StructureError] = [
+        _UnknownKeyError(_below(path, key), list(types)) for key in value if key not in types
+    ]
+    for key in filter(types.__contains__, value):
+        try:
+            settings[key] = _convert(types[key], value[key], _below(path, key))
+        except StructureError as error:
+            errors += [error, *error.others]
     # Before the keys that are missing: an unknown one inside may explain them
-    settings = {key: _convert(types[key], item, _below(path, key)) for key, item in value.items()}
+    if errors:
+        errors[0].others = errors[1:]
+        raise errors[0]
     for field in fields(kind):
         if field.name not in settings and field.default is field.default_factory is MISSING:
             raise StructureError(_below(path, field.name), "is missing; it has no default")

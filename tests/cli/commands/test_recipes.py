@@ -63,6 +63,31 @@ def test_a_study_is_copied_as_one_and_is_no_recipe(tmp_path, monkeypatch):
         )
 
 
+def test_each_wrong_key_of_a_recipe_gets_a_line(tmp_path):
+    path = tmp_path / "my.toml"
+    path.write_text(
+        "[data]\ntrain = [{ sauce = 'a.en', target = 3 }]\n"
+        "[model]\nd_modell = 8\nn_heads = 'four'\nfrozn = 'x'\n"
+        "[training]\nmax_steps = -1\nweight_decay = 0.1\n[validatoin]\nevery = 5\n"
+    )
+    result = recipes("check", path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    lines = [
+        line.partition(": ")[2].removeprefix(f"{path}: ") for line in result.stderr.splitlines()
+    ]
+    assert [line.split(":")[0] for line in lines] == [
+        "validatoin",
+        "data.train.0.sauce",
+        "data.train.0.target",
+        "model.d_modell",
+        "model.frozn",
+        "model.n_heads",
+        "training.max_steps",
+    ]
+    assert 'unknown key; did you mean "validation"?' in lines[0]
+    assert 'unknown key; did you mean "frozen"?' in lines[4]
+
+
 def test_nothing_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.toml").write_text("mine")

@@ -227,8 +227,9 @@ def check(
     """Check recipes without training.
 
     Finds what `tformer train` and `tformer distill` would refuse before they read any text: keys,
-    values, combinations, missing files. Each wrong recipe gets one line on stderr, and the exit
-    status is 2; the others are named on stdout.
+    values, combinations, missing files. Each wrong key gets a line on stderr, and the exit status
+    is 2; what concerns several keys or files is looked at once each key is right. Correct recipes
+    are named on stdout.
 
     Examples:
         tformer recipes check my.toml
@@ -236,17 +237,18 @@ def check(
     """
     from tformer_cli.train.checking import check_recipe
 
-    last: TformerError | None = None
+    errors: list[TformerError] = []
     for name in names:
         try:
             check_recipe(name, has_files=not without_files, say=partial(note, quiet=quiet))
         except TformerError as error:
-            if last is not None:
-                error_line(str(last))
-            last = error
+            errors += [error, *error.others]
         else:
             write_line(f"{name}: correct")
-    if last is not None:
+    if errors:
+        *others, last = errors
+        for other in others:
+            error_line(str(other))
         raise last
 
 
