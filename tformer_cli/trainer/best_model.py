@@ -64,14 +64,12 @@ class BestModelPublisher:
         return self._validator is not None
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
-        """Scores the present weights, and publishes them if they are the best so far."""
+        """Scores the present weights; the best so far are published with their checkpoint."""
         values = self._scores(state, stop)
         if values is None:
             return None
         result = Validation(**values)
         is_best = state.add_validation(result.scores, self._config)
-        if is_best and self._processes.is_first:
-            self._publish(self._model.state_dict(), state.step, result.scores)
         return result.report(state.step, is_best=is_best)
 
     def publish_average(
