@@ -90,7 +90,7 @@ class BestModelPublisher:
         report = None
         if self.validates and not scores:
             if weights:
-                self._model.load_state_dict(weights)
+                self._processes.load_weights(self._model, weights)
             self._processes.broadcast_weights(self._model)
             values = self._scores(state, stop)
             if values is None:
@@ -144,9 +144,9 @@ class BestModelPublisher:
         if self._validator is None:
             return None
         try:
-            with self._adapters.merge_adapters():
+            with self._adapters.merge_adapters(), self._processes.whole(self._model) as model:
                 record = self._validator.validate(
-                    self._model, sample=len(state.validations), before_batch=stop.check
+                    model, sample=len(state.validations), before_batch=stop.check
                 )
         except StopRequested:
             return None

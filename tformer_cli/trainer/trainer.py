@@ -80,6 +80,9 @@ class Trainer:
         self.precision = precision
         self.limit = limit
         self.processes = processes or Processes()
+        self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
+        self._target_entropy = smoothing_entropy(config.label_smoothing, count_targets(model))
+        self.processes.shard(model)
         self.optimizer = make_optimizer(model, config, precision)
         averages = config.average == "ema"
         self.average = MovingAverage(model, config.ema_decay) if averages else None
@@ -107,8 +110,6 @@ class Trainer:
         self._gradients = GradientsInMemory(self.processes.backward_passes(model), memory)
         self._freed_pages = FreedPages()
         self._pace = Pace()
-        self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
-        self._target_entropy = smoothing_entropy(config.label_smoothing, count_targets(model))
         self._clock = time.monotonic()
         self._learning_rate = 0.0
         self._written = Written()

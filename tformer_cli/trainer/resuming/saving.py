@@ -24,7 +24,7 @@ from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
 from tformer_cli.trainer.events import RolledBack
 from tformer_cli.trainer.memory import free_memory
 from tformer_cli.trainer.optimizers.adam import Adam
-from tformer_cli.trainer.optimizers.optimizer import MovingAverage, restore_optimizer
+from tformer_cli.trainer.optimizers.optimizer import MovingAverage
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.report_interval import Diverged
 from tformer_cli.trainer.resuming.checkpoints import MODEL, Checkpoints
@@ -98,13 +98,14 @@ class RunSaver:
                 before the checkpoint: a run killed in between does both again.
         """
         tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
+        weights = self._processes.weights(self._model)
         if not self._processes.is_first:
             return
         self.wait()
         start = time.monotonic()
         if self._memory is not None:
             tensors = tensors | self._memory.tensors(state.position)
-        groups = self._groups(tensors | generator_tensors(self._device))
+        groups = self._groups(weights, tensors | generator_tensors(self._device))
         has_room = self._has_room(groups)
         copies, await_copies = copy_to_host(groups, self._device) if has_room else (groups, None)
         # A thread for each write: none is left idle where a process forks
@@ -145,10 +146,12 @@ class RunSaver:
             raise
         self.wait()
 
-    def _groups(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    def _groups(
+        self, weights: dict[str, Tensor], tensors: dict[str, Tensor]
+    ) -> list[dict[str, Tensor]]:
         """Lists what the files of a checkpoint hold."""
         average = [] if self._average is None else [self._average.tensors()]
-        return [self._model.state_dict(), tensors, *average]
+        return [weights, tensors, *average]
 
     def _has_room(self, groups: Sequence[Mapping[str, Tensor]]) -> bool:
         n_bytes = sum(tensor.nbytes for group in groups for tensor in group.values())
@@ -183,7 +186,8 @@ class RunSaver:
         if state.step:
             self.checkpoints.save_state(state)
         else:  # the optimizer has no state yet
-            self._write_checkpoint(state, self._groups(generator_tensors(self._device)))
+            weights = self._processes.weights(self._model)
+            self._write_checkpoint(state, self._groups(weights, generator_tensors(self._device)))
 
     def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
         """Restores the newest sound checkpoint up to a step, else the oldest after it."""
@@ -197,7 +201,7 @@ class RunSaver:
                 return self._restore(step, fingerprints)
             except ArtifactError:  # damaged: another one will do
                 continue
-        self._model.load_state_dict(self._initial().state_dict())
+        self._processes.load_weights(self._model, self._initial().state_dict())
         self._optimizer.state.clear()
         if self._average is not None:
             self._average.restart()
@@ -289,9 +293,9 @@ class RunSaver:
         )
         check_data(state, fingerprints, names or (str(path),))
         try:
-            self._model.load_state_dict(weights)
+            self._processes.load_weights(self._model, weights)
             if state.step:  # before the first step an optimizer has no state
-                restore_optimizer(self._optimizer, self._model, tensors)
+                self._processes.load_optimizer(self._model, self._optimizer, tensors)
             else:
                 self._optimizer.state.clear()
             restore_generators(tensors, self._device)
