@@ -86,7 +86,7 @@ class Trainer:
         self.optimizer = make_optimizer(model, config, precision)
         averages = config.average == "ema"
         self.average = MovingAverage(model, config.ema_decay) if averages else None
-        self._judged = model if self.average is None else self.average.model
+        judged = model if self.average is None else self.average.model
         judging = validation if validator else None
         self.saver = RunSaver(
             model,
@@ -100,9 +100,7 @@ class Trainer:
             memory,
         )
         self._memory = memory
-        self._judge = BestModelPublisher(
-            self._judged, validator, validation, publish, self.processes
-        )
+        self._judge = BestModelPublisher(judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
         self._on_inspect: Callable[[int], None] | None = None
