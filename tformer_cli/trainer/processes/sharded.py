@@ -1,9 +1,9 @@
 """Weights, gradients and moments divided among processes: FSDP2, for models that do not fit.
 
 torch's `fully_shard` (after stage 3 of ZeRO, Rajbhandari et al. 2020) leaves each process a part of
-every parameter. A layer's weights are gathered before it computes and freed
-after it; embeddings and what else is outside of layers stay from the beginning of a forward pass to
-the end of its backward pass. Gradients are summed into parts.
+every parameter. A layer's weights are gathered before it computes and freed after it; embeddings
+and what else is outside of layers stay from the beginning of a forward pass to the end of its
+backward pass. Gradients are summed into parts.
 
 - All processes gather together, so all make as many passes as the one with most: the others pass a
   sentence pair whose loss counts 0 times.
