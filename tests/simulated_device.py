@@ -15,6 +15,7 @@ import json
 import sys
 import traceback
 from collections import Counter
+from unittest.mock import Mock
 
 import torch
 from torch.utils import backend_registration
@@ -74,7 +75,8 @@ class Simulation(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         kind = torch.device(kwargs["device"]).type if kwargs.get("device") is not None else None
         if name == "copy_":
-            if isinstance(args[1], ElsewhereTensor) and not isinstance(args[0], ElsewhereTensor):
+            to_here = isinstance(args[1], ElsewhereTensor) > isinstance(args[0], ElsewhereTensor)
+            if to_here and not (getattr(args[0], "is_pinned_here", False) and args[2:] == (True,)):
                 note_wait(name)
         elif elsewhere and here:
             raise AssertionError(f"{name}: tensors of two devices meet")
@@ -128,6 +130,7 @@ def prepare():
     )
     torch.inference_mode = lambda mode=True: torch.no_grad() if mode else torch.enable_grad()
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
+    torch.cuda.Event = Mock
 
     from tformer_cli import runtime
     from tformer_cli.artifacts import model_directory, tensors

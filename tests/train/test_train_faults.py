@@ -1,10 +1,12 @@
 """What can happen to a run, made to happen: the run goes on, and ends as if nothing had been."""
 
+import errno
 import json
 import math
 import os
 import signal
 import subprocess
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
@@ -412,6 +414,69 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_no_trace(
     train(recipe, run)
     assert result(run) == expected
     assert not list(run.rglob("*.partial"))
+
+
+def test_a_kill_during_a_slow_write_leaves_the_checkpoint_before(
+    recipe, tmp_path, expected, monkeypatch
+):
+    run = tmp_path / "run"
+    child = os.fork()
+    if not child:
+        signal.alarm(120)
+
+        def flush_slowly(path):
+            if "step-000006" in str(path):
+                time.sleep(120)
+
+        monkeypatch.setattr(atomic, "flush_file", flush_slowly)
+        try:
+            train(recipe, run, observers=[at(8, lambda: os.kill(os.getpid(), signal.SIGKILL))])
+        finally:
+            os._exit(3)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert [path.suffix for path in (run / "checkpoints").iterdir()].count(".partial") == 1
+    assert Checkpoints(run).steps() == [3, 5]
+    assert Checkpoints(run).is_sound(5)
+    train(recipe, run)
+    assert result(run) == expected
+    assert not list(run.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("step", [3, 6, 12])
+def test_a_write_that_fails_ends_the_run_with_its_line_and_leaves_the_one_before(
+    recipe, tmp_path, expected, monkeypatch, step
+):
+    run, save = tmp_path / "run", Checkpoints.save
+
+    def failing(self, state, *groups):
+        if state.step == step:
+            raise atomic.not_writable(self.path(step), OSError(errno.ENOSPC, "no space left"))
+        save(self, state, *groups)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", failing)
+        with pytest.raises(TformerError, match=rf"step-0000{step:02}: cannot be wri") as failed:
+            train(recipe, run)
+    assert failed.value.exit_status == 1
+    assert Checkpoints(run).steps() == [due for due in (3, 5, 6, 9, 10) if due < step][-3:]
+    train(recipe, run)
+    assert result(run) == expected
+
+
+def test_a_signal_waits_for_the_write_that_its_line_names(recipe, tmp_path, monkeypatch, expected):
+    run, save = tmp_path / "run", Checkpoints.save
+
+    def saving_late(self, *arguments):
+        time.sleep(0.3)
+        save(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", saving_late)
+        with pytest.raises(Interrupted, match=r"stopped at step 8 .*step-000008"):
+            train(recipe, run, observers=[at(8, lambda: signal.raise_signal(signal.SIGTERM))])
+    assert Checkpoints(run).is_sound(8)
+    train(recipe, run)
+    assert result(run) == expected
 
 
 def test_a_second_training_in_the_directory_is_refused_and_the_first_unharmed(

@@ -1,6 +1,7 @@
 """Named tensors in safetensors files, read strictly, and models that have none yet."""
 
 import stat
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tformer_cli.artifacts.weights_file import open_tensors
+from tformer_cli.artifacts.weights_file import open_tensors, read_header
 from tformer_cli.files.atomic import ASIDE, not_writable, written_aside
+from tformer_cli.files.regular_file import open_regular
 
 
 def save_tensors(
@@ -38,6 +40,17 @@ def save_tensors(
         if stat.S_IMODE(written.stat().st_mode) != mode:
             written.chmod(mode)
         written.replace(aside)
+
+
+def tensors_checksum(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    """Computes the CRC-32 of a file that holds these tensors; only its header is read."""
+    header, start = read_header(path)
+    with open_regular(path) as file:
+        checksum = zlib.crc32(file.read(start))
+    for name in sorted(tensors, key=lambda name: int(header[name]["data_offsets"][0])):
+        tensor = tensors[name].detach().cpu().contiguous()
+        checksum = zlib.crc32(tensor.view(-1).view(torch.uint8).numpy().data, checksum)
+    return checksum
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:

@@ -91,6 +91,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "training.zero_outputs": ("zhang2019fixup",),
     "training.batch_growth": ("smith2018dont",),
     "training.shard_optimizer": ("rajbhandari2020zero",),
+    "training.shard_weights": ("rajbhandari2020zero",),
     "training.activation_checkpointing": ("chen2016sublinear",),
     "training.average=ema": ("polyak1992acceleration",),
     "adapter.rank": ("hu2022lora",),

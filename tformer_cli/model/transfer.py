@@ -1,6 +1,6 @@
-"""Copies from the host to a device, which the host does not wait for."""
+"""Copies between the host and a device, which the host does not wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,3 +22,24 @@ def copy_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tens
 def copy_numbers(numbers: Sequence[int], device: torch.device) -> Tensor:
     """Copies numbers below 2³¹ to a device: (N) int64."""
     return copy_to_device([torch.tensor(numbers, dtype=torch.int64)], device)[0]
+
+
+def copy_to_host(
+    groups: Sequence[Mapping[str, Tensor]], device: torch.device
+) -> tuple[list[dict[str, Tensor]], Callable[[], None] | None]:
+    """Copies tensors that will change; returns also a function that waits for the copies."""
+    if device.type == "cpu":
+        return [{name: t.detach().clone() for name, t in group.items()} for group in groups], None
+    copies = [
+        {
+            name: torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(
+                t.detach(), non_blocking=True
+            )
+            for name, t in group.items()
+        }
+        for group in groups
+    ]
+    # What the device does later, it does after these copies, whoever waits for them
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return copies, event.synchronize

@@ -293,7 +293,12 @@ def _together(
     # torch's collectives take long to load, and most runs have one process
     from tformer_cli.trainer.processes.distributed import join_processes
 
-    return join_processes(launch, place, shards_optimizer=recipe.training.shard_optimizer)
+    return join_processes(
+        launch,
+        place,
+        shards_optimizer=recipe.training.shard_optimizer,
+        shards_weights=recipe.training.shard_weights,
+    )
 
 
 @contextmanager
@@ -341,7 +346,7 @@ def prepare(
     fresh: bool = False,
 ) -> Prepared:
     """Prepares a run; see `train`. Writes nothing into the run directory."""
-    _check_memory(recipe, processes)
+    _check_sharing(recipe, processes)
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
     own_recipe, tell = recipe, progress
@@ -398,7 +403,10 @@ def _set_up(
 ) -> Iterator[str]:
     """Freezes weights and chooses how layers are computed; yields notes on it."""
     yield from freeze(model, recipe)
-    yield from use_kernels(model, compiles=recipe.training.compile)
+    if recipe.training.shard_weights:
+        yield "training without compiled kernels: training.shard_weights divides the weights"
+    else:
+        yield from use_kernels(model, compiles=recipe.training.compile)
     if recipe.training.activation_checkpointing:
         recompute_layers(model)
     yield from notes_of_products(recipe, precision, device.type)
@@ -425,12 +433,16 @@ def _describe_run(
     )
 
 
-def _check_memory(recipe: Recipe, processes: Processes) -> None:
+def _check_sharing(recipe: Recipe, processes: Processes) -> None:
+    """Refuses what several processes cannot share."""
     if recipe.model.memory and processes.world_size > 1:
         raise RecipeError(
             f"model.memory: works only with one process, but there are {processes.world_size}; "
             "train with one"
         )
+    if recipe.training.shard_weights and (recipe.adapter.rank or recipe.start.frozen):
+        name = "an adapter" if recipe.adapter.rank else "model.frozen"
+        raise RecipeError(f"training.shard_weights: does not work with {name}; omit one of them")
 
 
 def _same_fingerprints(
@@ -450,6 +462,8 @@ def _same_fingerprints(
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     """Finds the token budget of a new run, or tries the recipe's on a GPU."""
     fixed_budget, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if recipe.training.shard_weights:  # trying takes all processes
+        return prepared.started
     if fixed_budget and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started
     budget = trainer.fit_batches(PairLengths.of(prepared.corpora))

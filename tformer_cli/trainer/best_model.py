@@ -64,14 +64,12 @@ class BestModelPublisher:
         return self._validator is not None
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
-        """Scores the present weights, and publishes them if they are the best so far."""
+        """Scores the present weights; the best so far are published with their checkpoint."""
         values = self._scores(state, stop)
         if values is None:
             return None
         result = Validation(**values)
         is_best = state.add_validation(result.scores, self._config)
-        if is_best and self._processes.is_first:
-            self._publish(self._model.state_dict(), state.step, result.scores)
         return result.report(state.step, is_best=is_best)
 
     def publish_average(
@@ -92,7 +90,7 @@ class BestModelPublisher:
         report = None
         if self.validates and not scores:
             if weights:
-                self._model.load_state_dict(weights)
+                self._processes.load_weights(self._model, weights)
             self._processes.broadcast_weights(self._model)
             values = self._scores(state, stop)
             if values is None:
@@ -146,9 +144,9 @@ class BestModelPublisher:
         if self._validator is None:
             return None
         try:
-            with self._adapters.merge_adapters():
+            with self._adapters.merge_adapters(), self._processes.whole(self._model) as model:
                 record = self._validator.validate(
-                    self._model, sample=len(state.validations), before_batch=stop.check
+                    model, sample=len(state.validations), before_batch=stop.check
                 )
         except StopRequested:
             return None

@@ -111,6 +111,9 @@ class TrainingConfig:
     shard_optimizer: bool = False
     """Divide the optimizer's state among the processes (Rajbhandari et al. 2020, stage 1); the
     result does not change."""
+    shard_weights: bool = False
+    """Divide weights, gradients and the optimizer's state among the processes, for models that do
+    not fit otherwise (torch's FSDP2, after Rajbhandari et al. 2020, stage 3); steps take longer."""
     precision: PrecisionChoice = "auto"
     """Mixed precision: "bfloat16" multiplies matrices in bfloat16 and keeps the weights in float32;
     "auto" uses it where the processor multiplies bfloat16 in hardware. "float32" is exact; "tf32"
@@ -173,6 +176,7 @@ class TrainingConfig:
         if self.ema_decay != TrainingConfig.ema_decay and self.average != "ema":
             raise ValueError(f'ema_decay: needs average = "ema", but average is "{self.average}"')
         self._check_batch_growth()
+        self._check_shards()
         if self.schedule in ("linear", "cosine") and not self.has_limit:
             raise ValueError(
                 f'schedule: "{self.schedule}" falls to 0 at the end of the run; give max_steps, '
@@ -194,6 +198,20 @@ class TrainingConfig:
             if factor < 1:
                 raise ValueError(f"batch_growth: factors must be at least 1, but one is {factor}")
             before = share
+
+    def _check_shards(self) -> None:
+        """Refuses what works only with whole weights, or was not tried with parts of them."""
+        others = {
+            f'optimizer = "{self.optimizer}"': self.optimizer not in ("adam", "adamw"),
+            "cautious_decay": self.cautious_decay,
+            'average = "ema"': self.average == "ema",
+            "compile": self.compile,
+            "inspect_every": self.inspect_every,
+            "tokens_per_batch = 0": not self.tokens_per_batch,
+        }
+        for name, is_set in others.items():
+            if self.shard_weights and is_set:
+                raise ValueError(f"shard_weights: does not work with {name}; omit one of them")
 
     @property
     def has_limit(self) -> bool:

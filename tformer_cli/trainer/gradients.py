@@ -143,6 +143,8 @@ def clip_gradients(model: Model, largest_norm: float) -> Tensor:
     """Scales the gradient down to a norm (0: never); returns the norm that it had."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    if hasattr(norm, "full_tensor"):  # of gradients that are divided among processes
+        norm = norm.full_tensor()
     # On a CPU it costs nothing to look first, and a pass over all gradients to multiply by 1.
     if largest_norm and (norm.device.type != "cpu" or not norm + _ROOM <= largest_norm):
         clip_grads_with_norm_(parameters, largest_norm, norm, foreach=True)

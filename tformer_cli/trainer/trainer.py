@@ -1,7 +1,7 @@
 """The training loop, and what happens around it: reports, validation, checkpoints, the end."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,7 +44,7 @@ from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.signals import StopRequest
 from tformer_cli.trainer.report_interval import Diverged, ReportInterval, uniform_loss
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
-from tformer_cli.trainer.resuming.saving import RunSaver, roll_back
+from tformer_cli.trainer.resuming.saving import RunSaver, Written, roll_back
 from tformer_cli.trainer.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.trainer.segment_memory import SegmentMemory
 from tformer_cli.trainer.speed import HardwareLimit, Pace, training_flops_per_token
@@ -80,10 +80,13 @@ class Trainer:
         self.precision = precision
         self.limit = limit
         self.processes = processes or Processes()
+        self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
+        self._target_entropy = smoothing_entropy(config.label_smoothing, count_targets(model))
+        self.processes.shard(model)
         self.optimizer = make_optimizer(model, config, precision)
         averages = config.average == "ema"
         self.average = MovingAverage(model, config.ema_decay) if averages else None
-        self._judged = model if self.average is None else self.average.model
+        judged = model if self.average is None else self.average.model
         judging = validation if validator else None
         self.saver = RunSaver(
             model,
@@ -97,9 +100,7 @@ class Trainer:
             memory,
         )
         self._memory = memory
-        self._judge = BestModelPublisher(
-            self._judged, validator, validation, publish, self.processes
-        )
+        self._judge = BestModelPublisher(judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
         self._on_inspect: Callable[[int], None] | None = None
@@ -107,11 +108,11 @@ class Trainer:
         self._gradients = GradientsInMemory(self.processes.backward_passes(model), memory)
         self._freed_pages = FreedPages()
         self._pace = Pace()
-        self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
-        self._target_entropy = smoothing_entropy(config.label_smoothing, count_targets(model))
         self._clock = time.monotonic()
         self._learning_rate = 0.0
-        self._saving_seconds = 0.0
+        self._written = Written()
+        self._best_scores: Mapping[str, float] | None = None
+        """Scores of the present weights if they are the best and not published yet."""
 
     def resume(self, names: Sequence[str] = ()) -> list[str]:
         """Goes back to the newest intact checkpoint, if there is one."""
@@ -164,6 +165,11 @@ class Trainer:
         self._clock = time.monotonic() - self.state.seconds
         n_batches = self._loader.n_batches(self.state.position.epoch)
         self._notify(replace(started, step=self.state.step, batches_per_epoch=n_batches))
+        with self.saver.finish_writes():
+            self._train(batches, stop)
+
+    def _train(self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], stop: StopRequest) -> None:
+        """Makes all steps, with rollbacks in between, and the final model."""
         while True:
             try:
                 self._loop(batches, stop)
@@ -181,6 +187,7 @@ class Trainer:
         """Restores the last good checkpoint and continues after the batches that diverged."""
         self._tick()
         self.optimizer.zero_grad()
+        self._best_scores = None
         values = self.processes.first(partial(self._rolled_back, cause))
         self.state = TrainingState.from_json(values)
         if self._memory is not None:  # the text goes on elsewhere than that checkpoint remembers
@@ -213,6 +220,7 @@ class Trainer:
             self._pace.wait_for(window.loss)
             window_end = self._tick()
             self._notify_step()
+            self._note_written()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
             # A checkpoint of ruined weights would be what a rollback returns to
@@ -226,6 +234,7 @@ class Trainer:
                 window = ReportInterval(window_end)
             if self.saver.is_validation_due(step) or self._must_know_validation():
                 self._validate(stop)
+                is_due = True  # also of one that came early: it may be the best
             # looked at once: a signal may come at any moment, and to each process at another
             stop_number = self._stop_number(stop)
             if is_due or stop_number:
@@ -245,7 +254,7 @@ class Trainer:
     def _end_if(self, stop_number: int) -> None:
         """Ends the run for now if that was asked for; its state is saved."""
         if stop_number:
-            self.processes.first(lambda: None)  # the others end after it has saved
+            self.processes.first(self.saver.wait)  # the others end after it has saved
             step = self.state.step
             raise Interrupted(
                 f"stopped at step {step} ({self.saver.checkpoints.path(step)}); run the same "
@@ -371,7 +380,8 @@ class Trainer:
         report = self._judge.validate(self.state, stop)
         if report is not None:
             n_left = 2 if self.config.average in ("last", "best") else 1  # the average's, too
-            self.state.seconds_to_end = n_left * report.seconds + self._saving_seconds
+            self.state.seconds_to_end = n_left * report.seconds + self._written.seconds
+            self._best_scores = report.scores if report.is_best else None
             self._notify(report)
 
     def _must_know_validation(self) -> bool:
@@ -385,14 +395,24 @@ class Trainer:
     def _checkpoint(self, window: ReportInterval | None = None) -> None:
         if window is not None:
             self.state.window = window.to_json()
-        start = self._tick()
-        self.saver.save(self.state)
-        if not self._judge.validates and self.processes.is_first:
-            self._publish(self._judged.state_dict(), self.state.step, {})
-        took = self._tick() - start
-        self.state.seconds_to_end += took - self._saving_seconds
-        self._saving_seconds = took
-        self._notify(CheckpointWritten(step=self.state.step))
+        self._tick()
+        scores, self._best_scores = self._best_scores, None
+        if not self._judge.validates:
+            scores = {}
+        step, publish = self.state.step, self._publish
+        self.saver.save(
+            self.state, None if scores is None else lambda weights: publish(weights, step, scores)
+        )
+
+    def _note_written(self) -> None:
+        """Reports a checkpoint that is on the disk by now, and plans with the time it took."""
+        written = self.saver.newest_write()
+        if self.config.max_minutes:  # what decides must be the same in all processes
+            written = written._replace(seconds=self.processes.largest(written.seconds))
+        self.state.seconds_to_end += written.seconds - self._written.seconds
+        if written.step != self._written.step:
+            self._notify(CheckpointWritten(step=written.step))
+        self._written = written
 
     def _finish(self, stop: StopRequest) -> None:
         """Validates and saves the last step, and makes the final model; repeating it is safe."""
@@ -407,6 +427,7 @@ class Trainer:
         if average is None:
             self._end_if(self._stop_number(stop))
             return
+        self._note_written()
         if average.report is not None:
             self._notify(average.report)
         self._tick()

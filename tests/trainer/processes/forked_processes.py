@@ -2,10 +2,10 @@
 
 Standard input holds JSON: a list of jobs, done one after the other. A job has `arguments` of the
 program, the `run` directory, `n` processes, and two faults. `end`: [] or [signal name, rank, step],
-with which one process sends itself a signal as it begins a step. `nan`: [] or [rank, step]: that
-process's loss of that step is NaN, the first time it is made. Standard
-output gets a list of jobs, each a list of [exit status, standard output, standard error] of its
-processes.
+with which one process sends itself a signal as it begins a step; with "pass" as a fourth item,
+within its first layer. `nan`: [] or [rank, step]: that process's loss of that step is NaN, the
+first time it is made. Standard output gets a list of jobs, each a list of [exit status, standard
+output, standard error] of its processes.
 """
 
 import json
@@ -20,20 +20,25 @@ from torch.distributed import TCPStore
 
 import tformer_cli.train.train  # noqa: F401 - imported once, before forking
 from tformer_cli.cli.app import main as program
+from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.trainer import gradients, speed
 from tformer_cli.trainer.loss import Loss
 from tformer_cli.trainer.processes.distributed import JoinedProcesses
 from tformer_cli.trainer.processes.group import Processes
 
 
-def end_at_step(kind: type[Processes], name: str, last: int) -> None:
+def end_at_step(kind: type[Processes], name: str, last: int, moment: str = "") -> None:
     """Lets this process send itself a signal: no machine is too busy for that."""
-    seed_step = kind.seed_step
+    seed_step, feed_forward = kind.seed_step, FeedForward.forward
+
+    def end(*_: object) -> None:
+        os.kill(os.getpid(), signal.Signals[name])
 
     def seed_and_end(self: Processes, seed: int, step: int) -> None:
         seed_step(self, seed, step)
         if step == last:
-            os.kill(os.getpid(), signal.Signals[name])
+            FeedForward.forward = end if moment else feed_forward  # type: ignore[method-assign]
+            None if moment else end()
 
     kind.seed_step = seed_and_end  # type: ignore[method-assign]
 
@@ -64,7 +69,7 @@ def start(job: dict, rank: int, port: int, streams: tuple[Path, Path]) -> int:
     n, end, bad = job["n"], job["end"], job["nan"]
     kind = JoinedProcesses if n > 1 else Processes
     if end and rank == end[1]:
-        end_at_step(kind, end[0], end[2])
+        end_at_step(kind, end[0], *end[2:])
     if bad and rank == bad[0]:
         spoil_step(kind, bad[1])
     for descriptor, path in zip((1, 2), streams, strict=True):

@@ -1,15 +1,21 @@
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.recipes import tiny_translator
+from tests.trainer.processes.jobs import (
+    Jobs,
+    assert_close,
+    assert_one_line,
+    environment,
+    metrics,
+    statuses,
+    weights,
+)
 from tests.zoo import RECIPES, recipe_of
 from tformer_cli.artifacts.tensors import load_tensors
 
@@ -18,50 +24,6 @@ MUON = ["--set", 'training.optimizer="muon"']
 NORMUON = ["--set", 'training.optimizer="normuon"']
 AVERAGED = ["--set", 'training.average="ema"']
 SHARDED = ["--set", "training.shard_optimizer=true"]
-
-
-def environment():
-    root = str(Path(__file__).parents[3])
-    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-
-
-class Jobs:
-    """Trainings to do together in one script, whose start is what costs time."""
-
-    def __init__(self, directory):
-        self.directory, self.jobs = directory, []
-        self.recipe = directory / "tiny.toml"
-        make = tiny_translator(
-            directory,
-            # no biases: the gradient of a key's bias is 0 but for rounding, which Adam scales up
-            model={"dropout": 0.0, "bias": False},
-            training={
-                "accumulate": 3, "max_steps": 12, "report_every": 1, "checkpoint_every": 4,
-                "inspect_every": 6, "average_checkpoints": 2,
-            },
-            validation={"every": 6},
-        )  # fmt: skip
-        self.recipe.write_text(make().to_toml())
-
-    def add(self, name, n, *options, end=(), nan=(), recipe=None):
-        run = str(self.directory / name)
-        arguments = ["train", str(recipe or self.recipe), "-o", run, "--threads", "1", *options]
-        job = {"name": name, "arguments": arguments, "run": run, "n": n, "end": end, "nan": nan}
-        self.jobs.append(job)
-
-    def do(self):
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("forked_processes.py"))],
-            input=json.dumps(self.jobs),
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment(),
-        )
-        ended = {}
-        for job, processes in zip(self.jobs, json.loads(done.stdout), strict=True):
-            ended.setdefault(job["name"], []).append(processes)
-        return ended
 
 
 @pytest.fixture(scope="module")
@@ -121,25 +83,6 @@ def kinds(directory, zoo):
             words = [word for option in options for word in ("--set", option)]
             jobs.add(f"{name}-{n}", n, *words, "--device", "cpu", recipe=recipe)
     return jobs.do()
-
-
-def weights(run):
-    return load_tensors(run / "model.safetensors")
-
-
-def assert_close(run, other):
-    ours, theirs = weights(run), weights(other)
-    for name, tensor in theirs.items():
-        assert torch.allclose(ours[name], tensor, rtol=0.0, atol=1e-5), name
-
-
-def metrics(run, key):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [entry[key] for entry in map(json.loads, lines) if entry["kind"] == "report"]
-
-
-def statuses(start):
-    return [process[0] for process in start]
 
 
 def assert_like_one_process(ended, directory, name):
@@ -270,15 +213,6 @@ def test_what_is_no_number_in_one_process_sends_all_back_as_it_would_one(all_end
     assert_close(directory / "spoilt-two", directory / "spoilt")
     spoilt, whole = weights(directory / "spoilt"), weights(directory / "one")
     assert any(not torch.allclose(spoilt[name], whole[name], atol=1e-4) for name in whole)
-
-
-def assert_one_line(start, message):
-    text = "".join(process[2] for process in start)
-    assert text.count("\n") == 1
-    assert text.startswith("error: ")
-    assert message in text
-    assert statuses(start)[0] == 2
-    assert 0 not in statuses(start)
 
 
 def test_what_fails_in_all_is_one_line(ended, directory):

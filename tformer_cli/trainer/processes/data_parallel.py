@@ -186,6 +186,11 @@ def _make_batch(batch: AnyBatch, rows: Tensor | None = None) -> Batch:
     return batch if rows is None else _without_empty_columns(batch, rows)
 
 
+def first_pair(batch: AnyBatch) -> Batch:
+    """Builds a batch of only the first pair of another."""
+    return _make_batch(batch, torch.zeros(1, dtype=torch.int64))
+
+
 def _tokens_of_pairs(batch: AnyBatch) -> Tensor:
     """(B,) tokens of both sides of each pair, padding excluded."""
     if isinstance(batch, PlannedBatch):

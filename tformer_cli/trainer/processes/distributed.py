@@ -32,7 +32,12 @@ from tformer_cli.text.batching import AnyBatch, Batch, Item
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
-from tformer_cli.trainer.processes.data_parallel import SummingPasses, collective_errors, share_of
+from tformer_cli.trainer.processes.data_parallel import (
+    SummingPasses,
+    collective_errors,
+    process_lost,
+    share_of,
+)
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import RESTART_STATUS, Launch, wait_for_first_error
 from tformer_cli.trainer.processes.signals import StopRequested
@@ -66,7 +71,7 @@ class KeyStore(Protocol):
 
 @contextmanager
 def join_processes(
-    launch: Launch, device: torch.device, *, shards_optimizer: bool
+    launch: Launch, device: torch.device, *, shards_optimizer: bool, shards_weights: bool = False
 ) -> Iterator[Processes]:
     """Meets the other processes; they part at the end."""
     # The first process that fails speaks for all; the others then end in silence.
@@ -75,7 +80,12 @@ def join_processes(
     except ProcessLost as error:
         raise _pick_error(launch, error) from error
     try:
-        yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
+        if shards_weights:  # which loads much of torch
+            from tformer_cli.trainer.processes.sharded import ShardedProcesses
+
+            yield ShardedProcesses(launch, store, device, shards_optimizer=False)
+        else:
+            yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
         with collective_errors():
             dist.barrier()
             dist.destroy_process_group()
@@ -85,13 +95,16 @@ def join_processes(
                 wait_for_first_error()
             raise AnotherProcessFailed(error.exit_status) from error
         raise
-    except BaseException as error:
-        if isinstance(error, ProcessLost) and launch.agent:
-            raise _pick_error(launch, error) from error
+    except BaseException as raised:
+        failure = process_lost() if _is_of_transport(raised) else raised
+        if isinstance(failure, ProcessLost) and launch.agent:
+            raise _pick_error(launch, failure) from raised
         if not _fails_first(launch, store):
             wait_for_first_error()
-            raise AnotherProcessFailed from error
-        raise
+            raise AnotherProcessFailed from raised
+        if failure is raised:
+            raise
+        raise failure from raised
 
 
 def _meet(launch: Launch, device: torch.device) -> KeyStore:
@@ -312,6 +325,12 @@ class JoinedProcesses(Processes):
         ends = list(accumulate(parameter.numel() for parameter in parameters))
         starts = [0, *ends[:-1]]
         return [start * self.world_size // max(1, ends[-1]) for start in starts]
+
+
+def _is_of_transport(error: BaseException) -> bool:
+    """Tells errors of gloo and NCCL, which sharded weights may meet in any pass, from others."""
+    is_known = isinstance(error, dist.DistError)
+    return is_known or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
 
 
 def _fails_first(launch: Launch, store: KeyStore) -> bool:

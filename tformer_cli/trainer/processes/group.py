@@ -4,15 +4,17 @@
 several.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
+from tformer_cli.model.base import Model
 from tformer_cli.text.batching import AnyBatch, Batch, Item
 from tformer_cli.trainer.gradients import ALONE, BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
-from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
+from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors, restore_optimizer
 
 Value = TypeVar("Value")
 
@@ -49,6 +51,27 @@ class Processes:
         """Lets each process compute its share of the items; returns all values in all of them."""
         # A stop that one of them obeys stops all, once all have computed.
         return compute(items)
+
+    def shard(self, model: Model) -> None:
+        """Divides the weights among the processes, if asked to."""
+
+    def whole(self, model: Model) -> AbstractContextManager[Model]:
+        """Returns a context of a model with whole weights."""
+        return nullcontext(model)
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Returns whole weights, in the first process."""
+        return model.state_dict()
+
+    def load_weights(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Restores weights in the first process; `broadcast_weights` follows."""
+        model.load_state_dict(weights)
+
+    def load_optimizer(
+        self, model: nn.Module, optimizer: Adam, tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Restores the optimizer in the first process; `broadcast_state` follows."""
+        restore_optimizer(optimizer, model, tensors)
 
     def broadcast_weights(self, model: nn.Module) -> None:
         """Copies the first process's weights to all processes."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors, tensors_checksum
 from tformer_cli.artifacts.weights_file import read_header
 from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.files.atomic import (
@@ -63,9 +63,10 @@ class Checkpoints:
             files = {MODEL: weights, OPTIMIZER: optimizer}
             if average is not None:
                 files[AVERAGE] = average
+            checksums = {}
             for name, tensors in files.items():
                 save_tensors(aside / name, tensors)
-            checksums = {name: _file_checksum(aside / name) for name in files}
+                checksums[name] = tensors_checksum(aside / name, tensors)
             write_text(aside / STATE, _as_text(state, checksums))
 
     def save_state(self, state: TrainingState) -> None:

@@ -1,7 +1,17 @@
-"""Checkpoints in the course of a run: saved, kept, averaged, and gone back to."""
+"""Checkpoints in the course of a run: saved, kept, averaged, and gone back to.
 
-from collections.abc import Callable, Sequence
+The training thread only copies the tensors; another thread writes the copy while the next steps
+are computed. At most one write is in flight. Whatever reads checkpoints waits for it first, and so
+does the end of a run, whether by its limit, a signal or an error.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +19,12 @@ from torch import Tensor, nn
 from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UnreadableError
 from tformer_cli.model.base import Model
+from tformer_cli.model.transfer import copy_to_host
 from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
 from tformer_cli.trainer.events import RolledBack
+from tformer_cli.trainer.memory import free_memory
 from tformer_cli.trainer.optimizers.adam import Adam
-from tformer_cli.trainer.optimizers.optimizer import MovingAverage, restore_optimizer
+from tformer_cli.trainer.optimizers.optimizer import MovingAverage
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.report_interval import Diverged
 from tformer_cli.trainer.resuming.checkpoints import MODEL, Checkpoints
@@ -23,6 +35,18 @@ from tformer_cli.trainer.resuming.state import (
     restore_generators,
 )
 from tformer_cli.trainer.segment_memory import SegmentMemory
+
+COPY_SHARE = 0.1
+"""Share of a CPU's free memory that a copy may take; a run with a larger one waits for its writes:
+its steps may need the rest, and 2.4 s for the base model are little in 1,000 steps."""
+
+
+class Written(NamedTuple):
+    """A checkpoint on the disk."""
+
+    step: int = 0
+    seconds: float = 0.0
+    """Time from the copy to the end of the write."""
 
 
 class RunSaver:
@@ -52,6 +76,8 @@ class RunSaver:
         self._average = average
         self._validation = validation
         self._device = next(model.parameters()).device
+        self._writing: Future[Written] | None = None
+        self._newest = Written()
 
     def is_due(self, step: int) -> bool:
         """True if every run has a checkpoint of this step, not only one that was stopped."""
@@ -61,19 +87,97 @@ class RunSaver:
     def is_validation_due(self, step: int) -> bool:
         return step > 0 and self._validation is not None and step % self._validation.every == 0
 
-    def save(self, state: TrainingState) -> None:
-        """Writes a checkpoint of the present step, then removes those no longer needed."""
+    def save(
+        self, state: TrainingState, publish: Callable[[Mapping[str, Tensor]], None] | None = None
+    ) -> None:
+        """Begins to write a checkpoint of the present step, and waits for the one before.
+
+        Args:
+            state: the present state, which may change meanwhile.
+            publish: writes the step's weights, or their moving average, as the model directory,
+                before the checkpoint: a run killed in between does both again.
+        """
         tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
+        weights = self._processes.weights(self._model)
         if not self._processes.is_first:
             return
+        self.wait()
+        start = time.monotonic()
         if self._memory is not None:
             tensors = tensors | self._memory.tensors(state.position)
-        self._write(state, tensors | generator_tensors(self._device))
+        groups = self._groups(weights, tensors | generator_tensors(self._device))
+        has_room = self._has_room(groups)
+        copies, await_copies = copy_to_host(groups, self._device) if has_room else (groups, None)
+        # A thread for each write: none is left idle where a process forks
+        writer = ThreadPoolExecutor(max_workers=1)
+        self._writing = writer.submit(
+            self._write, start, copy.deepcopy(state), publish, copies, await_copies
+        )
+        writer.shutdown(wait=False)
+        if not has_room:
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until the checkpoint that is being written is on the disk.
+
+        Raises:
+            ArtifactError: if it cannot be written.
+        """
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            self._newest = writing.result()
+
+    def newest_write(self) -> Written:
+        """Returns the newest checkpoint that is on the disk; raises what a write failed by."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+        return self._newest
+
+    @contextmanager
+    def finish_writes(self) -> Iterator[None]:
+        """Waits at the end for the last write, also after an error, which is raised first."""
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self.wait()
+            except TformerError as failed:
+                raise error from failed
+            raise
+        self.wait()
+
+    def _groups(
+        self, weights: dict[str, Tensor], tensors: dict[str, Tensor]
+    ) -> list[dict[str, Tensor]]:
+        """Lists what the files of a checkpoint hold."""
+        average = [] if self._average is None else [self._average.tensors()]
+        return [weights, tensors, *average]
+
+    def _has_room(self, groups: Sequence[Mapping[str, Tensor]]) -> bool:
+        n_bytes = sum(tensor.nbytes for group in groups for tensor in group.values())
+        return self._device.type != "cpu" or n_bytes <= COPY_SHARE * free_memory()
+
+    def _write(
+        self,
+        start: float,
+        state: TrainingState,
+        publish: Callable[[Mapping[str, Tensor]], None] | None,
+        groups: Sequence[dict[str, Tensor]],
+        await_copies: Callable[[], None] | None,
+    ) -> Written:
+        """Writes a model directory and a checkpoint, then removes those no longer needed."""
+        if await_copies is not None:
+            await_copies()
+        weights, _, *average = groups
+        if publish is not None:
+            publish(average[0] if average else weights)
+        self._write_checkpoint(state, groups)
         n_last, n_best = self._config.n_kept_for_average
         # What a stop saves comes on top: it must not push out what a rollback would go to.
         has_ended = bool(state.reason)
         last = self._last_steps(state, n_last) if has_ended else self._due_steps()[-n_last:]
         self.checkpoints.keep([*last, *self._best_steps(state, n_best), state.step])
+        return Written(state.step, time.monotonic() - start)
 
     def save_rollback(self, state: TrainingState) -> None:
         """Rewrites the checkpoint that the run went back to, and removes those after it."""
@@ -82,12 +186,14 @@ class RunSaver:
         if state.step:
             self.checkpoints.save_state(state)
         else:  # the optimizer has no state yet
-            self._write(state, generator_tensors(self._device))
+            weights = self._processes.weights(self._model)
+            self._write_checkpoint(state, self._groups(weights, generator_tensors(self._device)))
 
     def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
         """Restores the newest sound checkpoint up to a step, else the oldest after it."""
         # Without any the model starts again from its initial weights. Those that only a stopped run
         # has do not count: it goes back to where an uninterrupted one would.
+        self.wait()
         steps = self._due_steps()
         before = [step for step in steps if step <= last_good_step]
         for step in [*reversed(before), *steps[len(before) :]]:
@@ -95,7 +201,7 @@ class RunSaver:
                 return self._restore(step, fingerprints)
             except ArtifactError:  # damaged: another one will do
                 continue
-        self._model.load_state_dict(self._initial().state_dict())
+        self._processes.load_weights(self._model, self._initial().state_dict())
         self._optimizer.state.clear()
         if self._average is not None:
             self._average.restart()
@@ -131,6 +237,7 @@ class RunSaver:
 
     def sound_averaged_steps(self, state: TrainingState) -> tuple[list[int], list[str]]:
         """Lists the intact checkpoints to average, and the problems of the others."""
+        self.wait()
         sound, damaged = [], []
         for step in self.averaged_steps(state):
             try:
@@ -152,14 +259,13 @@ class RunSaver:
             case "ema" | "none":
                 return []
 
-    def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
+    def _write_checkpoint(self, state: TrainingState, groups: Sequence[dict[str, Tensor]]) -> None:
         """Writes a checkpoint. If the step already has one, only its counters change."""
         # So it is never removed to make place for another, which a kill in between would lose.
         if self.checkpoints.is_sound(state.step):
             self.checkpoints.save_state(state)
             return
-        average = None if self._average is None else self._average.tensors()
-        self.checkpoints.save(state, self._model.state_dict(), tensors, average)
+        self.checkpoints.save(state, *groups)
 
     def _due_steps(self) -> list[int]:
         """The checkpoints that every run has, and the initial weights, if one went back to them."""
@@ -187,9 +293,9 @@ class RunSaver:
         )
         check_data(state, fingerprints, names or (str(path),))
         try:
-            self._model.load_state_dict(weights)
+            self._processes.load_weights(self._model, weights)
             if state.step:  # before the first step an optimizer has no state
-                restore_optimizer(self._optimizer, self._model, tensors)
+                self._processes.load_optimizer(self._model, self._optimizer, tensors)
             else:
                 self._optimizer.state.clear()
             restore_generators(tensors, self._device)
