@@ -52,9 +52,9 @@ def test_a_copy_is_the_same_and_trains(tmp_path, monkeypatch):
 
 def test_a_study_is_copied_as_one_and_is_no_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert (
-        "next: `tformer study table-3.toml --dry-run`" in recipes("copy", "studies/table-3").stderr
-    )
+    for source, copy in (("studies/table-3", "table-3.toml"), ("table-3.toml", "mine.toml")):
+        hint = f"next: `tformer study {copy} --dry-run`"
+        assert hint in recipes("copy", source, "-o", copy).stderr
     for command in (("recipes", "check"), ("train",)):
         refused(
             *command,

@@ -205,10 +205,10 @@ def copy(
         tformer recipes copy multi30k-en-de -o my.toml
     """
     from tformer_cli.guide import copy_recipe
-    from tformer_cli.recipe import STUDIES
+    from tformer_cli.recipe import read_toml
 
     path = copy_recipe(name, output)
-    command = "study" if name.startswith(f"{STUDIES}/") else "train"
+    command = "study" if "variants" in read_toml(path) else "train"
     note(f"copied {name}; next: `tformer {command} {path} --dry-run`", quiet=quiet)
     write_line(str(path))
 
