@@ -103,9 +103,12 @@ def test_the_time_of_a_resumed_job_is_added_to_that_before(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "nightly.job/2"}', "[" * 10**5])
-def test_a_job_file_of_another_program_is_no_record(tmp_path, text):
+def test_a_job_file_of_another_program_is_no_record_and_stays(tmp_path, text):
     (tmp_path / JOB).write_text(text)
     assert read_job(tmp_path) is None
+    with record_job(Job(tmp_path, "distill", "stages")) as job:
+        job.report(1, "stage")
+    assert (tmp_path / JOB).read_text() == text
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,11 @@ class Job:
     def __post_init__(self) -> None:
         self._begun, self._start, self._written = utc_now(), monotonic(), 0.0
         self._done, self._seconds = self.begun_at, 0.0
+        self._is_recorded = True
         with suppress(ArtifactError):  # a damaged record is written anew
             earlier = read_job(self.directory)
+            # A user's own file of this name stays; the job goes without a record
+            self._is_recorded = earlier is not None or not (self.directory / JOB).exists()
             if earlier is not None and earlier.command == self.command:
                 self._seconds = earlier.seconds
                 self.times = {(row.stage, row.part): row.seconds for row in earlier.times}
@@ -136,6 +139,8 @@ class Job:
 
     def write(self, state: State, reason: str = "") -> None:
         self._written = monotonic()
+        if not self._is_recorded:
+            return
         passed = self._written - self._start
         rate = (self._done - self.begun_at) / max(passed, 1e-9)
         left = None
