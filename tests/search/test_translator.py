@@ -128,7 +128,7 @@ def test_a_gpus_memory_makes_batches_larger_and_changes_nothing(
     sizes = []
     batch_of = TorchSearch._batch
     monkeypatch.setattr(
-        TorchSearch, "_batch", lambda *given: sizes.append(len(given[1])) or batch_of(*given)
+        TorchSearch, "_batch", lambda self, lines: sizes.append(len(lines)) or batch_of(self, lines)
     )
     found = list(translator_of(**settings).stream(lines, GPU_BUFFER_LINES))
     assert found == expected
