@@ -338,7 +338,10 @@ def write_corpus(files, n_pairs, n_words):
     n_source = np.clip(np.exp(rng.normal(3.15, 0.55, n_pairs)), 2, 90)
     n_target = np.clip(n_source * np.exp(rng.normal(0.0, 0.15, n_pairs)), 2, 100)
     shares = 1.0 / np.arange(2, n_words + 2)
-    words = np.array([f"w{number}" for number in range(n_words)])
+    # Of four letters each: digits would be tokens of their own
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    numbers = np.arange(n_words)[:, None] // 26 ** np.arange(4) % 26
+    words = np.array(["".join(row) for row in letters[numbers]])
     for file, lengths in zip(files, (n_source, n_target), strict=True):
         ends = np.cumsum(lengths.astype(int))
         drawn = words[rng.choice(n_words, ends[-1], p=shares / shares.sum())]

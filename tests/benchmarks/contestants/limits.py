@@ -45,11 +45,11 @@ def product_seconds(job, shape, dtype):
     return statistics.median(times[2:])
 
 
-def seconds_of(call):
-    """Seconds of one call, of many on a GPU, which the host would be too late to measure alone."""
-    n, wait = (
-        (50, torch.cuda.synchronize) if torch.get_default_device().type == "cuda" else (1, int)
-    )
+def seconds_of(call, n=5):
+    """Seconds of one call, of n on a GPU, whose host would be too late to measure one alone."""
+    wait = torch.cuda.synchronize
+    if torch.get_default_device().type == "cpu":
+        n, wait = 1, int
     wait()
     begin = time.perf_counter()
     for _ in range(n):
@@ -62,7 +62,7 @@ def gpu_limits():
     """Memory bandwidth in TB/s, and the host's microseconds to ask for one operator."""
     large, small = torch.empty(1 << 30, dtype=torch.uint8), torch.zeros(8)
     copies = [2 * large.numel() / seconds_of(large.clone) / 1e12 for _ in range(3)]
-    return {"TB/s": copies[-1], "us an operator": 1e6 * seconds_of(lambda: small.add_(1.0))}
+    return {"TB/s": copies[-1], "us an operator": 1e6 * seconds_of(lambda: small.add_(1.0), 5_000)}
 
 
 def float32_error():
