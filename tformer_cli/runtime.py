@@ -119,6 +119,16 @@ def prepare_device(device: torch.device) -> torch.device:
     return device
 
 
+def free_gpu_memory(device: torch.device) -> int:
+    """Returns the bytes that are free on a GPU; 0 for a CPU."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    free: int = torch.cuda.mem_get_info(device)[0]
+    return free
+
+
 def bound_waiting(environment: MutableMapping[str, str]) -> None:
     """Bounds how long OpenMP's threads spin while they wait; its library reads it with torch."""
     # By default they spin for milliseconds; with other programs running, they then keep the thread

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,8 +25,10 @@ LONGEST = 126
 """Training pairs with more tokens on a side are left out, for everybody."""
 
 DIMENSIONS = {
+    "tiny": {"n_layers": 3, "d_model": 128, "n_heads": 4, "d_ff": 512},
     "small": {"n_layers": 3, "d_model": 256, "n_heads": 4, "d_ff": 1024},
     "base": {"n_layers": 6, "d_model": 512, "n_heads": 8, "d_ff": 2048},
+    "big": {"n_layers": 6, "d_model": 1024, "n_heads": 16, "d_ff": 4096},
 }
 
 KEEP_PAGES = {
@@ -203,7 +206,7 @@ def python_of(name, contestant, pythons):
     return pythons.get(name, pythons.get(contestant.venv or name.split("-")[0], sys.executable))
 
 
-def prepare(data, work, files, vocab_size):
+def prepare(data, work, files, vocab_size, algorithm="bpe"):
     """Writes raw text, the shared tokenizer and token ids of every split that is not there yet."""
     text, ids = work / "text", work / "ids"
     text.mkdir(exist_ok=True)
@@ -217,8 +220,8 @@ def prepare(data, work, files, vocab_size):
         for name, output in zip(names, outputs, strict=True):
             _unpack(data / name, output)
         if split == "train":
-            size = ("--vocab-size", vocab_size)
-            _tformer("tokenize", "train", *outputs, "-o", tokenizer, *size, "--quiet")
+            kind = ("--algorithm", algorithm, "--vocab-size", vocab_size)
+            _tformer("tokenize", "train", *outputs, "-o", tokenizer, *kind, "--quiet")
         for output in outputs:
             encode = ("tokenize", "encode", tokenizer, "--ids")
             _tformer(*encode, stdin=output, stdout=ids / output.name)
@@ -248,8 +251,13 @@ def run_contestant(name, contestant, work, python, job):
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:  # a limit on the time, or Ctrl-C: what it has started goes with it
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         words = log.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -43,7 +43,7 @@ class Words:
     def __init__(self):
         self.side = Side()
 
-    def buffers(self, lines, n_lines):
+    def buffers(self, lines, n_lines=9):
         yield [translation(n, line, n_ids=self.side.encode(line)) for n, line in enumerate(lines)]
 
 

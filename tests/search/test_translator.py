@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search import torch_search
+from tformer_cli.search.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.search.constraints import LineConstraints, Term, read_glossary, with_terms
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.sentences import split_line, split_sentences
+from tformer_cli.search.source_batches import Room, gpu_room
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.torch_search import TorchSearch
 from tformer_cli.search.translator import (
+    GPU_BUFFER_LINES,
     LINE_ENDS,
     LONGEST_PART,
     Translator,
@@ -111,6 +114,61 @@ def test_translations_do_not_depend_on_buffers_and_budgets(
     expected = [t.text for t in translator_of().translate(lines)]
     stream = translator_of(batch_tokens=batch_tokens).stream(lines, buffer_lines)
     assert [t.text for t in stream] == expected
+
+
+@pytest.mark.parametrize("settings", [{"beam_size": 1}, {}, {"sampling": True, "n_best": 2}])
+@pytest.mark.parametrize("free_memory", [1_000, 10**9])
+def test_a_gpus_memory_makes_batches_larger_and_changes_nothing(
+    translator_of, model, monkeypatch, settings, free_memory
+):
+    lines = [f"{line} {number}" for number in range(400) for line in LINES]
+    translator = translator_of(**settings, batch_tokens=TORCH_BATCH_TOKENS)
+    expected = list(translator.stream(lines))
+    monkeypatch.setattr(torch_search, "free_gpu_memory", lambda device: free_memory)
+    sizes = []
+    batch_of = TorchSearch._batch
+    monkeypatch.setattr(
+        TorchSearch, "_batch", lambda self, lines: sizes.append(len(lines)) or batch_of(self, lines)
+    )
+    found = list(translator_of(**settings).stream(lines, GPU_BUFFER_LINES))
+    assert found == expected
+    assert (max(sizes) > TORCH_BATCH_TOKENS // 16) == (free_memory > 10**6)
+
+
+def test_the_room_on_a_gpu_follows_memory_model_and_beam():
+    base = ModelConfig()
+    # (1 + 6 W) · 24,576 bytes of keys and values a token, in a quarter of the memory
+    assert [gpu_room(base, 4, n << 30).tokens for n in (1, 24, 80)] == [4096, 10_485, 32_768]
+    assert gpu_room(base, 1, 24 << 30).tokens == 32_768
+    assert gpu_room(base, 40, 80 << 30).tokens == 4096
+    assert gpu_room(base, 4, 1 << 30).logits == Room().logits
+    assert gpu_room(base, 4, 64 << 30).logits == 1 << 30
+
+
+def test_a_batch_that_does_not_fit_is_searched_in_halves(translator_of, monkeypatch):
+    expected = translator_of().translate(LINES * 3)
+    search, tried = torch_search.search, []
+
+    def short_of_memory(model, sentences, *rest):
+        tried.append(len(sentences))
+        if len(sentences) > 2:
+            raise torch.OutOfMemoryError
+        return search(model, sentences, *rest)
+
+    monkeypatch.setattr(torch_search, "search", short_of_memory)
+    assert translator_of().translate(LINES * 3) == expected
+    assert max(tried) > 2 >= min(tried)
+    monkeypatch.setattr(torch_search, "search", lambda *_: short_of_memory(None, [1, 2, 3]))
+    with pytest.raises(torch.OutOfMemoryError):
+        translator_of().translate(LINES[:1])
+
+
+def test_buffers_are_larger_where_a_gpu_searches(model, tokenizer):
+    sizes = [
+        Translator(model, tokenizer, DecodingConfig(), engines=[TorchEngine(name)]).usual_buffer
+        for name in ("cpu", "cuda", "cuda:1")
+    ]
+    assert sizes == [1024, 8192, 8192]
 
 
 def test_a_long_line_is_translated_in_parts(translator_of, model, tokenizer):

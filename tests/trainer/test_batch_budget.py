@@ -5,12 +5,14 @@ import torch
 from tests.zoo import recipe_of, tformer
 from tformer_cli.errors import RecipeError
 from tformer_cli.fast.native.training import use_native_operations
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.train import train
 from tformer_cli.trainer import batch_budget, hardware
 from tformer_cli.trainer.batch_budget import (
+    KEPT_BYTES,
     PairLengths,
+    expected_budget,
     largest_budget,
     settle_tokens_per_batch,
 )
@@ -18,6 +20,7 @@ from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.hardware import recompute_layers
 from tformer_cli.trainer.memory import free_memory
 from tformer_cli.trainer.optimizers.optimizer import make_optimizer, optimizer_tensors
+from tformer_cli.trainer.optimizers.schedule import largest_share
 
 LENGTHS = PairLengths(source=20, target=30, least=(2, 3), shortest=5, total=10**6)
 
@@ -143,6 +146,30 @@ def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest
     assert budgets[1] > 0.7 * budgets[0]
 
 
+@pytest.mark.parametrize(
+    ("settings", "n_processes", "share"),
+    [
+        ({}, 1, 1.0),
+        ({}, 8, 1 / 8),
+        ({"accumulate": 3}, 8, 3 / 8),
+        ({"accumulate": 8}, 8, 1.0),
+        ({"accumulate": 3}, 2, 1.0),
+        ({"batch_growth": ((0.5, 4),), "max_steps": 9}, 8, 1 / 2),
+    ],
+)
+def test_a_gpu_tries_its_share_of_the_recipes_batches(monkeypatch, settings, n_processes, share):
+    config = TrainingConfig(tokens_per_batch=2400, **settings)
+    assert largest_share(config, n_processes) == share
+    tried = []
+    monkeypatch.setattr(
+        batch_budget, "_fits", lambda *arguments: tried.append(arguments[2]) or True
+    )
+    trained = model().to("meta")
+    arguments = LENGTHS, "float32", make_optimizer(trained, config), share
+    assert settle_tokens_per_batch(trained, config, *arguments) == 2400
+    assert tried == list(LENGTHS.extremes(round(2400 * share)))
+
+
 def test_a_budget_of_the_recipe_is_taken_on_a_cpu():
     config = TrainingConfig(tokens_per_batch=77)
     assert settle(model(), config) == 77
@@ -194,3 +221,21 @@ def test_a_budget_found_on_a_gpu_fits_and_one_that_does_not_is_refused():
     config = TrainingConfig(tokens_per_batch=10**11)
     with pytest.raises(RecipeError, match="do not fit in the GPU's memory"):
         settle(trained, config)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_estimate_for_a_gpu_counts_what_a_forward_pass_keeps(precision):
+    config = ModelConfig(d_model=128, n_heads=4, d_ff=512, n_encoder_layers=2, n_decoder_layers=2)
+    shape = n_pairs, _, length = 100, 29, 29
+    kept = batch_budget._kept_bytes(Transformer(config, 50), TrainingConfig(), shape, precision)
+    expected = KEPT_BYTES[precision] * n_pairs * length * config.d_model * 4
+    assert 0.8 * expected < kept < 1.1 * expected
+
+
+def test_the_estimate_for_a_gpu_grows_with_memory_and_falls_with_the_model():
+    base, big = (ModelConfig(**PRESETS[name]) for name in ("base", "big"))
+    small, large = (expected_budget(base, 37_000, "bfloat16", n << 30) for n in (12, 24))
+    assert 20_000 < small < large / 2
+    assert expected_budget(big, 37_000, "bfloat16", 24 << 30) < large / 2
+    assert expected_budget(base, 37_000, "float32", 24 << 30) < 0.7 * large
+    assert expected_budget(big, 37_000, "bfloat16", 1 << 30) == 0

@@ -273,7 +273,7 @@ def assert_same_loss_and_gradients(fast, plain, inputs, atol):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_smoothing):
-    monkeypatch.setitem(module._CHUNK_CELLS, "cpu", rows * 17)
+    monkeypatch.setitem(module.CHUNK_CELLS, "cpu", rows * 17)
     hidden, matrix, targets = case(5)
     fast = projected_loss(hidden, matrix, targets, label_smoothing)
     plain = plain_loss(hidden @ matrix.T, targets, label_smoothing)
@@ -301,7 +301,7 @@ def biased_case(n_tokens):
 def test_a_bias_is_added_and_smoothing_spares_tokens_that_never_come(
     monkeypatch, label_smoothing, r_drop
 ):
-    monkeypatch.setitem(module._CHUNK_CELLS, "cpu", 4 * 17)
+    monkeypatch.setitem(module.CHUNK_CELLS, "cpu", 4 * 17)
     hidden, matrix, bias, targets = biased_case(10 if r_drop else 5)
     some = targets[:5]
     fast = projected_loss(hidden, matrix, some, label_smoothing, r_drop, bias=bias)
@@ -350,7 +350,7 @@ def two_passes(n_tokens, dtype=torch.float64):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 3, 4, 100])
 def test_r_drop_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_smoothing):
-    monkeypatch.setitem(module._CHUNK_CELLS, "cpu", rows * 17)
+    monkeypatch.setitem(module.CHUNK_CELLS, "cpu", rows * 17)
     hidden, matrix, targets = two_passes(5)
     fast = projected_loss(hidden, matrix, targets, label_smoothing, r_drop=3.0)
     logits = hidden @ matrix.T

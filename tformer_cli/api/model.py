@@ -144,7 +144,7 @@ class LoadedModel(InspectedModel):
         self,
         lines: Iterable[str],
         *,
-        buffer_lines: int = BUFFER_LINES,
+        buffer_lines: int | None = None,
         doubt: bool = False,
         **search: Unpack[DecodingOverrides],
     ) -> Results[Translation]:
@@ -154,7 +154,8 @@ class LoadedModel(InspectedModel):
 
         Args:
             lines: source sentences; a line end in one ends a sentence, and becomes a space.
-            buffer_lines: lines that are batched together; 1 answers line by line.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as suit the device.
             doubt: whether translations say how probably they are wrong, as their `doubt`; for a
                 model that `train` or `tformer calibrate` has calibrated.
 
@@ -166,15 +167,16 @@ class LoadedModel(InspectedModel):
         """
         opened = self._opened_for("translate")
         translator = self._translator(opened, search)
+        size = translator.usual_buffer if buffer_lines is None else buffer_lines
         if not doubt:
-            return self._compute(translator.translate, given_lines(lines), buffer_lines)
+            return self._compute(translator.translate, given_lines(lines), size)
         doubter = self._doubter_of()
         if different := doubter.difference(opened, translator):
             log_note(different, "warning")
         return self._compute(
             lambda texts, first: doubter.add_doubts(translator.translate(texts, first)),
             given_lines(lines),
-            buffer_lines,
+            size,
         )
 
     def _doubter_of(self) -> Doubter:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import content_of, open_regular
+from tformer_cli.files.remote import remote_url
 
 LAYOUT = frozenset(
     {
@@ -121,6 +122,11 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
         if _is_special(output):
             continue
         advice = _advice(output)
+        if url := remote_url(os.path.relpath(output.path)):  # it may have become a whole path
+            raise UsageError(
+                f"{output.name}: {url} is not on this machine, where outputs are written; name a "
+                "path here, and copy it there"
+            )
         for source in inputs:
             if problem := _problem(output, source):
                 raise UsageError.of(

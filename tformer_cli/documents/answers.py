@@ -22,7 +22,7 @@ from tformer_cli.documents.translating import Answer
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.search.formats import flags_of
-from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.search.translator import GPU_BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import UNK_ID
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 
-@lru_cache(maxsize=2 * BUFFER_LINES)
+@lru_cache(maxsize=2 * GPU_BUFFER_LINES)
 def _protected_line(line: str) -> Segment:
     """Marks the texts that a line must copy; called before and after its search."""
     return protect_segment(Segment(line))
@@ -89,7 +89,7 @@ class ModelAnswers:
         )
         left = iter(requests)
         answers: list[Answer] = []
-        for buffer in translator.buffers(lines, BUFFER_LINES):
+        for buffer in translator.buffers(lines):
             own_requests = list(islice(left, len(buffer)))
             if self._doubter is not None:
                 buffer = self._doubter.add_doubts(buffer)

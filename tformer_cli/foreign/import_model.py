@@ -25,6 +25,7 @@ from tformer_cli.files.atomic import await_directory, check_free, directory_asid
 from tformer_cli.files.cache import cache_directory
 from tformer_cli.files.download import download
 from tformer_cli.files.regular_file import hash_file, open_regular
+from tformer_cli.files.remote import local_copy, remote_url
 from tformer_cli.foreign.known_models import (
     KnownModel,
     check_pair,
@@ -98,6 +99,8 @@ def resolve_model(
     this, and so does the command line before it checks what an output would destroy.
     """
     model, name = Path(model), str(model)
+    if url := remote_url(model):
+        model = local_copy(url)
     if may_be_ours(model):
         return model
     known = None if _exists(model) else find_known(name)

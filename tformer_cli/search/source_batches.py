@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tformer_cli.search.config import TORCH_BATCH_TOKENS
 from tformer_cli.search.hypothesis import longest_translation
 from tformer_cli.text.tokenizer import EOS_ID, PAD_ID, ended_source
 
@@ -13,12 +14,39 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from tformer_cli.model.config import ModelConfig
     from tformer_cli.search.config import DecodingConfig
 
 LENGTH_STEP = 16
 """Sources are padded to a multiple of this."""
 LARGEST_LOGITS = 1 << 26
 """Most logits computed in one step, so that wide beams and large vocabularies fit in memory."""
+
+GPU_BATCH_TOKENS = 1 << 15
+"""Most source tokens of a batch on a GPU, unless the settings name more."""
+_LOGIT_BYTES = 16
+"""Bytes of a logit of a step: itself, its log-probability and scores, in float32."""
+
+
+class Room(NamedTuple):
+    """Limits of a batch of a search."""
+
+    tokens: int = TORCH_BATCH_TOKENS
+    """Source tokens, padding included."""
+    logits: int = LARGEST_LOGITS
+    """Logits of a step."""
+
+
+def gpu_room(config: ModelConfig, n_rows: int, free_memory: int) -> Room:
+    """Estimates the room for batches with W = `n_rows` hypotheses a line on a GPU."""
+    # Half is left to what other programs take, and to the encoder
+    a_position = 2 * 4 * config.d_model * config.n_decoder_layers  # keys and values, in float32
+    # The source's, once; of W hypotheses twice as long three times as much: their room doubles as
+    # they grow, and the old one is there while the new one is filled
+    tokens = free_memory // 4 // (a_position * (1 + 3 * 2 * n_rows))
+    logits = free_memory // 4 // _LOGIT_BYTES
+    usual = Room()
+    return Room(min(max(usual.tokens, tokens), GPU_BATCH_TOKENS), max(usual.logits, logits))
 
 
 def padded_length(n_tokens: int) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
-from tformer_cli.runtime import autocast, check_threads
+from tformer_cli.runtime import autocast, check_threads, free_gpu_memory, is_out_of_memory
 from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
 from tformer_cli.search.constrained_search import satisfying_search
@@ -19,7 +20,12 @@ from tformer_cli.search.models import ShortlistedModel
 from tformer_cli.search.processors import StepRows, make_processors, process
 from tformer_cli.search.sampling import greedy_search, sample
 from tformer_cli.search.scoring import attended_pairs, score_pairs, takes_targets
-from tformer_cli.search.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
+from tformer_cli.search.source_batches import (
+    Room,
+    gpu_room,
+    plan_source_batches,
+    source_batch,
+)
 from tformer_cli.settings import unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID
 
@@ -48,6 +54,14 @@ class TorchSearch:
         self._model = model
         self._device = torch.device(device)
         self._precision = precision
+        self._free_memory = free_gpu_memory(self._device)
+
+    def _room(self, n_rows: int) -> Room:
+        """Returns the room for batches of lines with this many hypotheses each."""
+        shape = getattr(self._model, "config", None)
+        if not self._free_memory or not isinstance(shape, ModelConfig):  # several models have none
+            return Room()
+        return gpu_room(shape, n_rows, self._free_memory)
 
     def search(
         self,
@@ -69,12 +83,14 @@ class TorchSearch:
                 length = 0 if prompted is None else len(sentence.tokens)
                 by_length.setdefault(length, []).append(index)
         n_rows = config.n_candidates if config.sampling else config.beam_size
+        room = self._room(n_rows)
+        config = replace(config, batch_tokens=config.batch_tokens or room.tokens)
         # A step has the logits of all rows, so a wide beam leaves room for fewer sentences
-        most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
+        most_sentences = room.logits // (n_rows * self._model.vocab_size)
         for length, alike in sorted(by_length.items()):
             own = config if prompted is None else prompted.within(config, length)
             lengths = [len(sentences[index].tokens) + 1 for index in alike]
-            for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
+            for batch in plan_source_batches(lengths, config.batch_tokens, most_sentences):
                 indices = [alike[place] for place in batch]
                 before_batch()
                 results = self._search_batch([sentences[index] for index in indices], own)
@@ -131,9 +147,19 @@ class TorchSearch:
     def _search_batch(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences that make a batch."""
-        with self._computing():
-            return search(self._model, sentences, *self._batch(sentences), config)
+        """Finds the hypotheses of sentences that make a batch, in parts where memory is short."""
+        try:
+            with self._computing():
+                return search(self._model, sentences, *self._batch(sentences), config)
+        except (RuntimeError, MemoryError) as error:
+            if len(sentences) == 1 or not is_out_of_memory(error):
+                raise
+        # Outside of the handler, whose traceback keeps tensors alive
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        middle = len(sentences) // 2
+        halves = sentences[:middle], sentences[middle:]
+        return [hypotheses for half in halves for hypotheses in self._search_batch(half, config)]
 
     def _search_constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
         """Finds hypotheses under a sentence's constraints; none if there is no way."""

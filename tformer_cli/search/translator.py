@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 BUFFER_LINES = 1024
 """Lines that are sorted by length and translated together."""
+GPU_BUFFER_LINES = 8192
+"""The same on a GPU, whose batches hold lines of one length and are larger."""
 LONGEST_PART = 128
 """Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
 is less: a translation needs room to be longer than its source."""
@@ -623,8 +625,16 @@ class Translator:
         """Records what the attentions of a pair read and give; see `Searcher.record`."""
         return self._searcher.record(source, target)
 
+    @property
+    def usual_buffer(self) -> int:
+        """Lines that are best translated together where the last engine computes."""
+        device = str(getattr(self._engines[-1], "device", "cpu"))
+        return GPU_BUFFER_LINES if device.startswith("cuda") else BUFFER_LINES
+
     def stream(
-        self, lines: Iterable[str | tuple[str, LineConstraints]], buffer_lines: int = BUFFER_LINES
+        self,
+        lines: Iterable[str | tuple[str, LineConstraints]],
+        buffer_lines: int | None = None,
     ) -> Iterator[Translation]:
         """Translates lines as they come, yielding a buffer's as soon as it is done."""
         check_lines(lines)
@@ -633,13 +643,14 @@ class Translator:
     def buffers(
         self,
         lines: Iterable[str | tuple[str, LineConstraints]],
-        buffer_lines: int = BUFFER_LINES,
+        buffer_lines: int | None = None,
         *,
         first_index: int = 0,
         max_wait: float | None = None,
     ) -> Iterator[list[Translation]]:
         """Translates lines as they come, a buffer at a time; see `stream`."""
-        for buffer in buffers(lines, buffer_lines, max_wait):
+        size = self.usual_buffer if buffer_lines is None else buffer_lines
+        for buffer in buffers(lines, size, max_wait):
             pairs = [
                 line if isinstance(line, tuple) else (checked_line(line, number), NO_CONSTRAINTS)
                 for number, line in enumerate(buffer, first_index)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import hash_file, hash_tree
+from tformer_cli.files.remote import path_in
 from tformer_cli.sockets import load_place
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.text.fields import field_names, sides_of
@@ -143,7 +144,7 @@ def corpus_name(config: CorpusConfig) -> str:
 
 
 def corpus_file(name: str, directory: str) -> Path:
-    path = Path(directory) / Path(name).expanduser()
+    path = path_in(directory, name)
     # a file may be called so
     if name == "-" and not path.exists():
         raise DataError("-: corpora are read more than once, but stdin only once; name a file")
@@ -313,7 +314,7 @@ def _images(config: CorpusConfig, directory: str, counts: LineCounts) -> Records
 
 
 def _path_of(name: str, directory: str) -> str:
-    return str(Path(directory) / Path(name).expanduser()) if name else ""
+    return str(path_in(directory, name)) if name else ""
 
 
 def _content_of_images(config: CorpusConfig, directory: str) -> list[str]:

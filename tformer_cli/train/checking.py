@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tformer_cli.errors import DataError, TformerError
+from tformer_cli.files.remote import path_in
 from tformer_cli.recipe import Recipe, find_recipe, load_recipe
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import corpus_file, text_files
@@ -43,7 +44,7 @@ def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) 
     """Checks that the files of the corpora under a recipe's key exist."""
     for corpus in corpora:
         for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
-            path = Path(data.directory) / Path(name).expanduser()
+            path = path_in(data.directory, name)
             if not path.exists():
                 origin = f". {data.origin}" if data.origin else ""
                 raise DataError.of(

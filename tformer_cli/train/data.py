@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.files.remote import path_in
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.recipe import Recipe
@@ -75,7 +76,7 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
 
 def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
     if recipe.tokenizer.path:
-        path = Path(recipe.data.directory) / recipe.tokenizer.path
+        path = path_in(recipe.data.directory, recipe.tokenizer.path)
         tokenizer = read_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
         if not tokenizer.is_joint:
             raise RecipeError.of(

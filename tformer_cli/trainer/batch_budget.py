@@ -5,8 +5,10 @@ CPU's system would kill the process instead, so there the bytes that a small bat
 backward pass, which grow with the tokens, are compared with the free memory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -14,15 +16,17 @@ from torch import Tensor
 
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.base import Model
-from tformer_cli.model.config import Precision
+from tformer_cli.model.config import ModelConfig, Precision
 from tformer_cli.model.encoder_only import PositionPredictor
 from tformer_cli.model.operations import ROW_MULTIPLE
+from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.loading.encoded import EncodedCorpus
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.hardware import recompute_layers
+from tformer_cli.trainer.loss import CHUNK_CELLS
 from tformer_cli.trainer.memory import free_memory
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.report_interval import ReportInterval
@@ -32,6 +36,17 @@ GPU_SHARE = 0.9
 """Share of the largest budget that fits; batches of changing shapes fragment memory."""
 CPU_SHARE = 0.4
 """Share of free memory: kept freed pages have been seen to more than double the memory in use."""
+FULL_GPU = 25_000
+"""Tokens of a batch that keep a GPU busy: for the base model, the roofline of an H100 allows 0.63
+million target tokens a second with them, 0.49 with 4,096 and 0.65 with 100,000."""
+KEPT_BYTES: Mapping[Precision, int] = MappingProxyType({"bfloat16": 48, "float32": 80})
+"""Bytes that a token's forward pass leaves for its backward pass in each layer, per unit of
+`d_model`: 43 to 47 and 74 to 80 were measured. Norms, attention and the layers of `d_ff` = 4
+`d_model` are in it, the loss is not."""
+_WEIGHT_BYTES = 18
+"""Bytes of a weight: itself, gradient and two moments in float32, and a copy in bfloat16."""
+_LOGIT_BYTES = 12
+"""Bytes of a logit while its loss is computed: in bfloat16 and twice in float32, rounded up."""
 TOKEN = 4
 _BLOCK = 1 << 18
 
@@ -87,15 +102,19 @@ def settle_tokens_per_batch(
     lengths: PairLengths,
     precision: Precision,
     optimizer: Adam,
+    share: float = 1.0,
 ) -> int:
-    """Finds the budget of a run, or makes sure on a GPU that the recipe's fits."""
+    """Finds the budget of a run, or makes sure on a GPU that the recipe's fits.
+
+    Of the recipe's batches a process may compute only this share.
+    """
     device = next(model.parameters()).device
     fixed_budget = config.tokens_per_batch
     if device.type == "cpu":
         return fixed_budget or _estimated_budget(model, config, lengths, precision)
 
     def fits(budget: int) -> bool:
-        shapes = lengths.extremes(budget)
+        shapes = lengths.extremes(math.ceil(budget * share) if fixed_budget else budget)
         return all(_fits(model, config, shape, precision, optimizer) for shape in shapes)
 
     if fixed_budget and fits(fixed_budget):
@@ -107,6 +126,19 @@ def settle_tokens_per_batch(
             f"{largest} do (0 finds the largest that fits)"
         )
     return largest or _too_long(lengths)
+
+
+def expected_budget(
+    config: ModelConfig, vocab_size: int, precision: Precision, free_memory: int
+) -> int:
+    """Estimates the largest budget for a GPU before there is a model to try it with."""
+    room = GPU_SHARE * free_memory - _WEIGHT_BYTES * parameter_count(config, vocab_size)
+    n_layers = config.n_encoder_layers + config.n_decoder_layers
+    a_token = KEPT_BYTES[precision] * config.d_model * n_layers
+    # Logits of all tokens, or of a chunk of them, whichever are fewer
+    whole = room / (a_token + _LOGIT_BYTES * vocab_size)
+    in_chunks = (room - _LOGIT_BYTES * CHUNK_CELLS["cuda"]) / a_token
+    return max(0, int(max(whole, in_chunks)))
 
 
 def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, share: float) -> int:

@@ -77,7 +77,7 @@ def count_targets(model: Model) -> int:
     return len(model.output_matrix) if bias is None else int((bias > NEVER).sum())
 
 
-_CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
+CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits at a time: on a CPU about what its caches hold, on a GPU enough to keep it busy."""
 
 
@@ -269,7 +269,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
 def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
     """Returns how many rows of logits are computed at a time."""
-    chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+    chunk = max(1, CHUNK_CELLS.get(device, CHUNK_CELLS["cuda"]) // vocab_size)
     if chunk > ROW_MULTIPLE:  # so that the last one, too, has a size that comes again
         return chunk - chunk % ROW_MULTIPLE
     # both passes of a token lie in the same chunk

@@ -36,6 +36,7 @@ from tformer_cli.trainer.optimizers.optimizer import (
 from tformer_cli.trainer.optimizers.schedule import (
     batches_per_step,
     end_reason,
+    largest_share,
     learning_rate,
     scaled_to_batch,
     share_done,
@@ -141,7 +142,12 @@ class Trainer:
         # processes.
         tokens = self.processes.first(
             lambda: settle_tokens_per_batch(
-                self.model, self.config, lengths, self.precision, self.optimizer
+                self.model,
+                self.config,
+                lengths,
+                self.precision,
+                self.optimizer,
+                largest_share(self.config, self.processes.world_size),
             )
         )
         self.state.tokens_per_batch = tokens

@@ -1,12 +1,16 @@
 """The plain training loop around a model that comes without one."""
 
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
 import torch
 from batches import PAD, endless_batches, endless_random_batches
 from job import Stopwatch
 from torch import nn
+
+TENSORS = ("source", "target_input", "target_output")
+BATCHES_AHEAD = 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +63,29 @@ def _processor_flags():
 def train(job, model, forward, save):
     """Trains until the job is over."""
     recipe = TRAINER if "trainer" in job.options else OURS
-    optimizer = torch.optim.Adam(model.parameters(), betas=recipe.betas, eps=recipe.epsilon)
+    device = torch.device(job.options.get("device", "cpu"))
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.Adam(
+        model.to(device).parameters(), betas=recipe.betas, eps=recipe.epsilon, fused=on_gpu or None
+    )
     if recipe.pairs_per_batch:
         batches = endless_random_batches(job, recipe.pairs_per_batch)
     else:
         batches = endless_batches(job)
+    if on_gpu:  # made and pinned beforehand: the loop shall not wait for Python's lists
+        batches = cycle([_pin(batch) for batch in islice(batches, BATCHES_AHEAD)])
     batch = next(batches)
     model.train()
+    # On a GPU time is known only where the host waits for it: after some updates together
+    every, counts = int(job.options.get("report_every", "1")), []
     stopwatch = Stopwatch(job)
     # a processor that does not multiply bfloat16 would be slowed down by it
-    is_bfloat16 = "bfloat16" in job.options and "avx512_bf16" in _processor_flags()
+    has_bfloat16 = on_gpu or "avx512_bf16" in _processor_flags()
+    is_bfloat16 = "bfloat16" in job.options and has_bfloat16
     while not stopwatch.is_over:
         optimizer.param_groups[0]["lr"] = _learning_rate(recipe, stopwatch)
-        with torch.autocast("cpu", torch.bfloat16, enabled=is_bfloat16):
+        batch = _move(batch, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_bfloat16):
             logits = forward(batch)
         loss = nn.functional.cross_entropy(
             logits.flatten(0, 1).float(),
@@ -84,12 +98,26 @@ def train(job, model, forward, save):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        stopwatch.add_update(batch.n_target_tokens)
+        counts.append(batch.n_target_tokens)
+        if len(counts) == every:
+            if on_gpu:
+                torch.cuda.synchronize()
+            stopwatch.add_update(sum(counts))
+            counts.clear()
         if stopwatch.is_checkpoint_due():
             with stopwatch.pause():
                 save(stopwatch)
         batch = next(batches)
     return stopwatch
+
+
+def _pin(batch):
+    return batch._replace(**{name: getattr(batch, name).pin_memory() for name in TENSORS})
+
+
+def _move(batch, device):
+    moved = {name: getattr(batch, name).to(device, non_blocking=True) for name in TENSORS}
+    return batch._replace(**moved)
 
 
 def _learning_rate(recipe, stopwatch):

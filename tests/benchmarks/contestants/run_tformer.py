@@ -33,7 +33,8 @@ def updates(run):
 
 
 def train_speed(job, run):
-    """Trains on the shared tokenizer and dimensions, reporting every update."""
+    """Trains on the shared tokenizer and dimensions, reporting every update, or some together."""
+    every = int(job.options.get("report_every", "1"))
     recipe = job.scratch / "recipe.toml"
     recipe.touch()
     keys = {
@@ -41,8 +42,9 @@ def train_speed(job, run):
         "model.d_model": job.d_model, "model.n_heads": job.n_heads, "model.d_ff": job.d_ff,
         "model.n_encoder_layers": job.n_layers, "model.n_decoder_layers": job.n_layers,
         "model.dropout": 0.1, "training.tokens_per_batch": job.tokens_per_batch,
-        "training.label_smoothing": 0.1, "training.max_steps": job.updates,
-        "training.report_every": 1, "training.average": '"none"',
+        "training.label_smoothing": 0.1, "training.max_steps": every * job.updates,
+        "training.report_every": every, "training.compile": str("compile" in job.options).lower(),
+        "training.average": '"none"',
     }  # fmt: skip
     train(job, recipe, run, keys)
 
@@ -62,7 +64,8 @@ def train(job, recipe, run, keys, *bounds):
         **keys,
     }
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    _run("train", str(recipe), "-o", str(run), *bounds, *sets, *_precision(job))
+    device = ("--device", job.options.get("device", "auto"))
+    _run("train", str(recipe), "-o", str(run), *bounds, *sets, *_precision(job), *device)
 
 
 def curve(job, run):

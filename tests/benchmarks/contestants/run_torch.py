@@ -31,7 +31,7 @@ class Translator(nn.Module):
     def forward(self, source, target):
         """(B, S) and (B, T) ids to (B, T, V) logits."""
         length = target.shape[1]
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        future = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
         output = self.layers(
             self._embed(source),
             self._embed(target),
@@ -54,6 +54,9 @@ def main():
         raise SystemExit("torch: measures speed only")
     prepare_torch(job)
     model = Translator(job.n_layers, job.d_model, job.n_heads, job.d_ff, job.vocab_size)
+    if "compile" in job.options:
+        for layer in (*model.layers.encoder.layers, *model.layers.decoder.layers):
+            layer.compile(dynamic=True)
 
     def forward(batch):
         return model(batch.source, batch.target_input)

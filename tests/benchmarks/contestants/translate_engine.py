@@ -10,6 +10,8 @@ from translation import measure, read_job
 
 SENTENCES_PER_BATCH = 64
 """Of CTranslate2."""
+TOKENS_PER_GPU_BATCH = 16384
+"""Of CTranslate2 on a GPU."""
 
 
 def tformer(job):
@@ -25,7 +27,9 @@ def tformer(job):
 
     def load():
         precision = job.options["precision"]
-        translator = open_model(job.model, device="cpu", precision=precision, **settings).translator
+        device = job.options.get("device", "cpu")
+        opened = open_model(job.model, device=device, precision=precision, **settings)
+        translator = opened.translator
 
         def translate(lines):
             return [
@@ -49,12 +53,15 @@ def ctranslate2(job):
 
     from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
-    n_workers = int(job.options["workers"])
+    n_workers, device = int(job.options["workers"]), job.options.get("device", "cpu")
+    size = {"max_batch_size": SENTENCES_PER_BATCH}
+    if device != "cpu":
+        size = {"max_batch_size": TOKENS_PER_GPU_BATCH, "batch_type": "tokens"}
 
     def load():
         tokenizer = read_tokenizer(job.model / "tokenizer.json")
         engine = engines.Translator(
-            str(job.export), device="cpu", compute_type=job.options["precision"],
+            str(job.export), device=device, compute_type=job.options["precision"],
             inter_threads=n_workers, intra_threads=max(1, job.threads // n_workers),
         )  # fmt: skip
         names = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -63,7 +70,7 @@ def ctranslate2(job):
         def translate(lines):
             results = engine.translate_batch(
                 [[names[token] for token in source] for source in tokenizer.encode_batch(lines)],
-                max_batch_size=SENTENCES_PER_BATCH, beam_size=job.beam_size,
+                **size, beam_size=job.beam_size,
                 length_penalty=job.length_penalty, max_input_length=0,
                 min_decoding_length=job.min_length,
                 max_decoding_length=job.max_length + 1,  # the end of sentence counts here

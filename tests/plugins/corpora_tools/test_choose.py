@@ -20,9 +20,9 @@ MULTI30K = CorpusSize(n_pairs=29_000, target_bytes=2_080_000)
 """English to German: 460,000 target tokens an epoch by the recipe's tokenizer."""
 
 
-def choose_settings(size, *, on_gpu=False, fine_tunes=False, **limits):
+def choose_settings(size, *, on_gpu=False, fine_tunes=False, gpu_memory=0, **limits):
     limits = Limits(**limits)
-    reach = estimate(size, limits, on_gpu=on_gpu)
+    reach = estimate(size, limits, on_gpu=on_gpu, gpu_memory=gpu_memory)
     choices = choose(size, limits, reach, fine_tunes=fine_tunes)
     message = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
     return {choice.key: choice.value for choice in choices}, message
@@ -67,6 +67,40 @@ def test_estimated_tokens_are_those_that_were_counted():
 def test_the_preset_follows_from_size_and_time(number, limits, preset, vocabulary):
     settings, _ = choose_settings(pairs(number), **limits)
     assert (settings["model.preset"], settings["tokenizer.vocab_size"]) == (preset, vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("number", "gigabytes", "tokens"),
+    [
+        (4_500_000, 80, 25_000),  # the GPU is busy
+        (161_795, 80, 25_000),
+        (60_000, 80, 10_105),  # an epoch has a hundred steps
+        (29_000, 80, 4_865),
+        (300, 80, 2048),
+        (4_500_000, 10, 21_362),  # the memory is full
+        (4_500_000, 4, 8192),  # and trying tells
+    ],
+)
+def test_batches_for_a_gpu_follow_memory_text_and_size(number, gigabytes, tokens):
+    size = MULTI30K if number == 29_000 else pairs(number)
+    on_cpu, _ = choose_settings(size)
+    settings, _ = choose_settings(size, on_gpu=True, gpu_memory=gigabytes * 10**9)
+    assert settings["training.tokens_per_batch"] == tokens
+    factor = tokens / on_cpu["training.tokens_per_batch"]
+    if number < 1_000_000:  # more pairs have a larger model on a GPU
+        rate = settings["training.learning_rate"] / on_cpu["training.learning_rate"]
+        assert rate == pytest.approx(factor**0.5, rel=0.01)
+        warmup = on_cpu["training.warmup_steps"] / factor
+        assert settings["training.warmup_steps"] == pytest.approx(warmup, abs=0.5)
+    assert settings["training.max_epochs"] == choose_settings(size)[0]["training.max_epochs"]
+
+
+def test_larger_batches_say_why():
+    limits = Limits()
+    reach = estimate(pairs(161_795), limits, on_gpu=True, gpu_memory=80 * 10**9)
+    whys = {c.key: c.why for c in choose(pairs(161_795), limits, reach, fine_tunes=False)}
+    assert "raised for batches of 6.1 times the tokens" in whys["training.learning_rate"]
+    assert whys["training.tokens_per_batch"].startswith("for 161,795 pairs, 6.1 times as many")
 
 
 def test_short_runs_have_less_dropout_and_higher_rates():
@@ -144,11 +178,11 @@ def test_what_was_not_measured_is_not_promised():
 
 
 @pytest.mark.parametrize("number", [300, 5_000, 29_000, 161_795, 4_500_000, 50_000_000])
-@pytest.mark.parametrize("limits", [{}, {"minutes": 0.5}, {"steps": 4}, {"on_gpu": True}])
-def test_every_chosen_recipe_can_be_trained(number, limits):
-    size, on_gpu = pairs(number), limits.get("on_gpu", False)
-    run_limits = Limits(**{key: value for key, value in limits.items() if key != "on_gpu"})
-    reach = estimate(size, run_limits, on_gpu=on_gpu)
+@pytest.mark.parametrize("limits", [{}, {"minutes": 0.5}, {"steps": 4}])
+@pytest.mark.parametrize("gpu_memory", [0, 80 * 10**9])
+def test_every_chosen_recipe_can_be_trained(number, limits, gpu_memory):
+    size, run_limits = pairs(number), Limits(**limits)
+    reach = estimate(size, run_limits, on_gpu=gpu_memory > 0, gpu_memory=gpu_memory)
     data = Choice(key="data.train", value=[{"source": 'a"\n.en', "target": "ü\u2028"}])
     text = recipe_text(["two\nlines"], [data, *choose(size, run_limits, reach, fine_tunes=False)])
     recipe = make_recipe(tomllib.loads(text), "test")

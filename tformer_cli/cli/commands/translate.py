@@ -147,7 +147,7 @@ class LargeJobOptions:
         None,
         "Lines read before a buffer is translated; 1 answers line by line.",
         panel="Large jobs",
-        shown="1024; 1 from a terminal",
+        shown="1024, on a GPU 8192; 1 from a terminal",
         min=1,
     )
     max_wait: float | None = option_field(
@@ -621,7 +621,6 @@ def translate(
     with without_garbage_collection():
         from tformer_cli.kinds.lines.job import ResultCounts
         from tformer_cli.kinds.lines.translate import translated_text
-        from tformer_cli.search.translator import BUFFER_LINES
 
     settings = {name: value for name, value in ctx.params.items() if name not in WITHOUT_EFFECT}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)
@@ -636,7 +635,7 @@ def translate(
             lines=telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
             counts=counts,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
-            buffer_lines=job.buffer_lines or (1 if is_typed else BUFFER_LINES),
+            buffer_lines=job.buffer_lines or (1 if is_typed else None),
             first_index=chosen.start + n_before,
             max_wait=job.max_wait,
             **{

@@ -18,7 +18,6 @@ from tformer_cli.search.formats import (
     own_fields,
     read_records,
 )
-from tformer_cli.search.translator import BUFFER_LINES, Translation, Translator
 from tformer_cli.text.lines import check_lines
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.search.keywords import TranslatorOptions
+    from tformer_cli.search.translator import Translation, Translator
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]
@@ -52,7 +52,7 @@ def translate_lines(
     model: Path | str | ModelDirectory,
     lines: Iterable[str],
     *,
-    buffer_lines: int = BUFFER_LINES,
+    buffer_lines: int | None = None,
     **options: Unpack[TranslatorOptions],
 ) -> Iterator[Translation]:
     """Translates lines as they come, in order, by options of `open_model`."""
@@ -102,7 +102,7 @@ def translated_text(
     input_name: str = "input",
     lists_hypotheses: bool = False,
     details: Details = NO_DETAILS,
-    buffer_lines: int = BUFFER_LINES,
+    buffer_lines: int | None = None,
     first_index: int = 0,
     max_wait: float | None = None,
     aligner: Aligner | None = None,

@@ -6,13 +6,16 @@ cores; otherwise the reason names a paper or says that nothing was measured.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from tformer_cli.artifacts.config_file import HEADS
 from tformer_cli.settings import type_problem
 from tformer_cli.wording import count_of, visible
+
+if TYPE_CHECKING:
+    from tformer_cli.model.config import Precision
 
 # Bytes of UTF-8 a token of a joint BPE vocabulary has: 4.5 letters of English or German, one and a
 # half Chinese characters.
@@ -38,7 +41,9 @@ FEW_STEPS = 1500
 MOST_EPOCHS = 60
 TRUSTED = 10_000
 """Pairs below which no model learns to translate from random weights."""
-
+STEPS_AN_EPOCH = 100
+"""Steps that a pass over the text has at least where batches are larger for a GPU: a model learns
+little from a few hundred steps, however large they are."""
 
 FEW_EXAMPLES = 20_000
 """Labeled texts below which a classifier reads them more often."""
@@ -102,6 +107,13 @@ class Estimate:
     tokens_per_batch: int
     minutes: float
     """Expected minutes of training on two cores."""
+    batch_factor: float = 1.0
+    """κ: how many times larger the batch is than the one that learning rates were tried with."""
+
+    @property
+    def usual_steps(self) -> float:
+        """Steps over the same text with batches of the usual size."""
+        return self.batch_factor * self.steps
 
 
 def given_limits(values: Mapping[str, Any]) -> Limits:
@@ -125,10 +137,12 @@ def estimate(
     fine_tunes: bool = False,
     preset: str = "",
     has_bfloat16: bool = True,
+    gpu_memory: int = 0,
 ) -> Estimate:
     """Chooses preset and batch, and estimates how far the limits let a run come.
 
-    A preset chosen by the user stays; one of unknown speed is not estimated.
+    A preset chosen by the user stays; one of unknown speed is not estimated. Batches grow to what a
+    GPU with `gpu_memory` free bytes needs to be busy (0: they do not grow).
     """
     share = 1.0 if has_bfloat16 else FLOAT32_SHARE
     if preset not in SPEEDS:
@@ -139,6 +153,10 @@ def estimate(
         tokens_per_batch = 8192
     if size.n_labels:
         tokens_per_batch = 1024
+    usual_tokens = tokens_per_batch
+    if gpu_memory:
+        most = _gpu_tokens(size, preset, usual_tokens, gpu_memory, has_bfloat16=has_bfloat16)
+        tokens_per_batch = max(usual_tokens, most)
     # A text shorter than a batch is a step an epoch all the same
     per_epoch = max(1.0, size.target_tokens / (FULL_BATCH * tokens_per_batch))
     # The run ends at the first of them
@@ -150,13 +168,37 @@ def estimate(
         ends.append(60 * limits.minutes * speed / max(1.0, size.target_tokens))
         if not limits.epochs:
             ends.append(MOST_EPOCHS)
-    epochs = min(ends) if ends else float(_usual_epochs(size, per_epoch, fine_tunes=fine_tunes))
+    factor = tokens_per_batch / usual_tokens
+    epochs = min(ends) if ends else _usual_epochs(size, factor * per_epoch, fine_tunes=fine_tunes)
     return Estimate(
         preset=preset,
         epochs=epochs,
         steps=epochs * per_epoch,
         tokens_per_batch=tokens_per_batch,
         minutes=epochs * size.target_tokens / speed / 60,
+        batch_factor=factor,
+    )
+
+
+def _gpu_tokens(
+    size: CorpusSize, preset: str, usual_tokens: int, gpu_memory: int, *, has_bfloat16: bool
+) -> int:
+    """Computes the tokens of a batch that a GPU, the text and the rule of its rates allow."""
+    # It takes torch, which a run on a GPU imports anyway
+    from tformer_cli.model.config import PRESETS, ModelConfig
+    from tformer_cli.trainer.batch_budget import FULL_GPU, expected_budget
+    from tformer_cli.trainer.optimizers.schedule import LARGEST_FACTOR
+
+    precision: Precision = "bfloat16" if has_bfloat16 else "float32"
+    shape: dict[str, Any] = {**PRESETS[preset]}
+    vocabulary, _ = _vocabulary(size)
+    return int(
+        min(
+            FULL_GPU,
+            expected_budget(ModelConfig(**shape), vocabulary, precision, gpu_memory),
+            LARGEST_FACTOR * usual_tokens,
+            size.target_tokens / (FULL_BATCH * STEPS_AN_EPOCH),
+        )
     )
 
 
@@ -179,10 +221,7 @@ def choose(
         key="training.optimizer", value="muon", why="learns more than Adam from the same steps"
     )
     rate, why = (5e-4, "keeps what the model knows") if fine_tunes else _learning_rate(reach)
-    yield Choice(key="training.learning_rate", value=rate, why=why)
-    yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch, why=f"for {pairs}")
-    yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
-    yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
+    yield from _rate_choices(reach, rate, why, f"for {pairs}")
     yield from _limit_choices(limits, reach)
     yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 20, 500))
     yield Choice(key="training.average", value="last")
@@ -215,12 +254,9 @@ def _classifier(
         yield Choice(key="model.norm", value="pre", why="trains at higher learning rates")
         yield Choice(key="model.dropout", value=0.3, why="learns words, not texts")
     yield Choice(key="training.optimizer", value=rate[1], why=optimizer)
-    yield Choice(key="training.learning_rate", value=rate[0], why="from the recipe trec")
     if fine_tunes:
         yield Choice(key="training.weight_decay", value=0.01)
-    yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch)
-    yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
-    yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
+    yield from _rate_choices(reach, rate[0], "from the recipe trec")
     yield Choice(key="training.label_smoothing", value=0.0)
     yield from _limit_choices(limits, reach)
     yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 10, 500))
@@ -340,20 +376,42 @@ def _dropout(size: CorpusSize, reach: Estimate) -> tuple[float, str]:
     return 0.2, why
 
 
+def _rate_choices(
+    reach: Estimate, rate: float, why_rate: str, why_tokens: str = ""
+) -> Iterator[Choice]:
+    """Chooses batch, learning rate and warm-up; larger batches change both by a rule."""
+    warmup = _warmup(reach.usual_steps)
+    if reach.batch_factor > 1.0:
+        from tformer_cli.trainer.config import TrainingConfig
+        from tformer_cli.trainer.optimizers.schedule import scaled_to_batch
+
+        usual = TrainingConfig(learning_rate=rate, warmup_steps=warmup)
+        scaled = scaled_to_batch(usual, reach.batch_factor)
+        rate, warmup = float(f"{scaled.learning_rate:.3g}"), scaled.warmup_steps
+        times = f"{reach.batch_factor:.3g} times"
+        why_rate += f", raised for batches of {times} the tokens (guide performance, Batches)"
+        why_tokens = f"{why_tokens}, {times} as many as on a CPU: GPUs need them".lstrip(", ")
+    yield Choice(key="training.learning_rate", value=rate, why=why_rate)
+    yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch, why=why_tokens)
+    yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
+    yield Choice(key="training.warmup_steps", value=warmup)
+
+
 def _learning_rate(reach: Estimate) -> tuple[float, str]:
     why = f"best in tests of {_steps(reach)} with a {reach.preset} model"
     # The longer a run, the lower its best peak: high rates overfit in many passes
     if reach.preset not in MEASURED:
         return 2e-3, f"from small models: untested with Muon on a {reach.preset} model"
-    if reach.steps < 1000:
+    if reach.usual_steps < 1000:
         return 8e-3, why
     if reach.preset == "tiny":
         return 5e-3, why
-    return (6e-3 if reach.steps < 2000 else 2e-3), why
+    return (6e-3 if reach.usual_steps < 2000 else 2e-3), why
 
 
 def _steps(reach: Estimate) -> str:
-    return "few steps" if reach.steps < 100 else f"about {reach.steps:,.0f} steps"
+    steps = reach.usual_steps
+    return "few steps" if steps < 100 else f"about {steps:,.0f} steps"
 
 
 def _limit_choices(limits: Limits, reach: Estimate) -> Iterator[Choice]:

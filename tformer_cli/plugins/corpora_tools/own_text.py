@@ -53,6 +53,8 @@ MOST_LABELS, EXAMPLES_A_LABEL = 100, 10
 """Different lines of a side that are labels: at most as many, each of as many examples."""
 TABLE = ".tsv"
 LARGEST = MIB
+_BATCH_KEYS = frozenset({"training", "training.tokens_per_batch", "training.accumulate"})
+"""Keys of a recipe after which its batches are as the user says."""
 """Bytes of a chosen recipe."""
 
 
@@ -158,6 +160,7 @@ def choose_recipe(
     fine_tunes: bool,
     preset: str = "",
     has_bfloat16: bool = True,
+    gpu_memory: int = 0,
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds the recipe of runs that have begun."""
@@ -176,6 +179,8 @@ def choose_recipe(
         fine_tunes=fine_tunes,
         preset=preset,
         has_bfloat16=has_bfloat16,
+        # The size of a model that is given is unknown here, and a given batch is the user's
+        gpu_memory=0 if fine_tunes or not _BATCH_KEYS.isdisjoint(overridden) else gpu_memory,
     )
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
     # A table that is given replaces all keys that were chosen for it

@@ -66,6 +66,13 @@ def batches_per_step(config: TrainingConfig, share_done: float) -> int:
     return config.accumulate * (reached[-1] if reached else 1)
 
 
+def largest_share(config: TrainingConfig, world_size: int) -> float:
+    """Returns the largest share of a batch that a process computes at a time, in any step."""
+    # Fewer batches than processes are cut, so that each process has as many tokens
+    n_batches = config.accumulate * max((1, *dict(config.batch_growth).values()))
+    return min(1.0, n_batches / world_size)
+
+
 def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
     # In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
     # speed so far. So the rise ends in time however slow the machine is, and without memory: a

@@ -151,6 +151,8 @@ def test_processes_are_spread_over_the_gpus(openings, device):
     for n_workers, n_expected in ((None, 3), (8, 8), (2, 2)):
         with LocalProcesses(n_workers).start(json.dumps(options)) as running:
             assert running.n_workers == n_expected
+            note = "--workers: 8 share 3 GPUs, each with its copy of the model"
+            assert running.facts.get("notes", []) == ([note] if n_workers == 8 else [])
             for _ in range(4):
                 running._start_one()
             workers = running._workers

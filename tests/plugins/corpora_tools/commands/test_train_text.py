@@ -7,13 +7,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
+from tformer_cli import runtime
 from tformer_cli.errors import DataError
 from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.choose import Limits
-from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun
+from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun, text_run
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.own_text import (
     choose_recipe,
@@ -418,3 +420,30 @@ def test_the_first_seed_decides_how_many_steps_the_others_make(tmp_path):
     )
     assert report.steps == (first.steps, first.steps, 7)
     assert "seed-3 7)" in doubts[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tokens", "rate"),
+    [
+        ([], 4816, 7.67e-3),
+        (["training.precision=float32"], 4816, 7.67e-3),
+        (["training.tokens_per_batch=3000"], 2048, 5e-3),  # the user's batch replaces it
+        (["model.from=elsewhere"], 2048, 5e-4),  # the size of that model is unknown here
+    ],
+)
+def test_a_gpus_free_memory_makes_the_batch(tmp_path, monkeypatch, overrides, tokens, rate):
+    lines = [f"{number:05} {'x' * 65}\n" for number in range(29_000)]
+    files = tuple(str(tmp_path / name) for name in ("a.en", "a.de"))
+    for file in files:
+        Path(file).write_text("".join(lines))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 10**9, 81 * 10**9))
+    monkeypatch.setattr(runtime, "has_fast_bfloat16", {"cuda": True, "cpu": False}.get)
+    keys = [override.partition("=")[0] for override in overrides]
+    chosen = text_run(
+        files, tmp_path / "run", [], overrides, device="cuda", fresh=False, overridden=keys
+    ).chosen
+    training = tomllib.loads(chosen.text)["training"]
+    assert training.get("tokens_per_batch", 2048) == tokens
+    assert training["learning_rate"] == rate
+    assert "no time estimate for this GPU" in chosen.expected

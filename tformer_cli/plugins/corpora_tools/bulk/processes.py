@@ -50,6 +50,12 @@ class LocalProcesses:
             # The number of processors says nothing about a GPU
             if str(running.facts["place"]) != "cpu" and not self._is_chosen:
                 running.n_workers = max(1, len(running.devices))
+            elif running.n_workers > len(running.devices) > 0:
+                gpus = count_of(len(running.devices), "GPU")
+                note = (
+                    f"--workers: {running.n_workers} share {gpus}, each with its copy of the model"
+                )
+                running.facts["notes"] = [*running.facts.get("notes", ()), note]
             yield running
         finally:
             running.stop()

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.plugins.corpora_tools.bulk.shards import Fields, Source, Task, file_state
-from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.corpora import corpus_file, format_of
 from tformer_cli.text.fields import missing_field
 from tformer_cli.text.lines import without_surrogates
@@ -81,14 +80,14 @@ def check_columns(schema: pa.Schema, fields: Fields, name: str) -> None:
             )
 
 
-def read_tables(task: Task) -> Iterator[pa.Table]:
-    """Yields the rows of a shard in tables that are translated at once."""
+def read_tables(task: Task, n_rows: int) -> Iterator[pa.Table]:
+    """Yields the rows of a shard in tables of `n_rows`, which are translated at once."""
     shard, source = task.shard, task.source
     if source.kind == "dataset":
         dataset = _open_source(source).select(range(shard.first, shard.first + shard.rows))
         if not shard.rows:
             yield dataset.features.arrow_schema.empty_table()  # so the file has columns
-        yield from dataset.with_format("arrow").iter(batch_size=BUFFER_LINES)
+        yield from dataset.with_format("arrow").iter(batch_size=n_rows)
         return
     path = Path(source.path)
     with _parquet(path, source.name) as file:
@@ -98,12 +97,12 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
         left, skipped = shard.rows, shard.first
         groups: list[int] = []
         for number in range(file.num_row_groups):
-            n_rows = file.metadata.row_group(number).num_rows
-            if not groups and skipped >= n_rows:
-                skipped -= n_rows
+            n_in_group = file.metadata.row_group(number).num_rows
+            if not groups and skipped >= n_in_group:
+                skipped -= n_in_group
             else:
                 groups.append(number)
-        for batch in file.iter_batches(batch_size=BUFFER_LINES, row_groups=groups):
+        for batch in file.iter_batches(batch_size=n_rows, row_groups=groups):
             part = batch.slice(min(skipped, len(batch)), left)
             skipped -= min(skipped, len(batch))
             left -= len(part)

@@ -26,7 +26,6 @@ from tformer_cli.runtime import (
     set_threads,
 )
 from tformer_cli.search.constraints import LineConstraints, Term
-from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.corpus_directory import ShardFacts
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.search.translator import Translation
+    from tformer_cli.search.translator import Translation, Translator
 
 TIMES = "times"
 """Key of an answer: seconds by part of the work. They are no facts about the shard."""
@@ -143,6 +142,8 @@ class _Buffers:
     def __init__(self, translator: Translator, advance: Advance, watch: Stopwatch) -> None:
         self._translator, self._advance = translator, advance
         self.counts, self.watch = ResultCounts(), watch
+        self.rows = translator.usual_buffer
+        """Rows to translate at a time."""
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[LineConstraints] | None = None
@@ -193,7 +194,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
     first = task.shard.first
     with path.open("wb") as file:
         file.write(header_of(task))
-        while buffer := list(islice(rows, BUFFER_LINES)):
+        while buffer := list(islice(rows, buffers.rows)):
             # Rows without a text keep their place, and their translation is dropped
             lines = [(line, row.demands) for row in buffer for line in row.lines[::2]]
             texts, demands = [line for line, _ in lines], [demand for _, demand in lines]
@@ -211,7 +212,7 @@ def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
     from tformer_cli.plugins.corpora_tools.bulk import tables
 
     first, translated = task.shard.first, []
-    for table in tables.read_tables(task):
+    for table in tables.read_tables(task, buffers.rows):
         texts = tables.texts_of(table, task.fields)
         best = [
             None if text is None else translation.hypotheses[0]

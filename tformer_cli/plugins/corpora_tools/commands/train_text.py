@@ -132,26 +132,30 @@ def text_run(
             "SOURCE: several machines need a recipe; name the chosen.toml of a run on one machine"
         )
     own = read_own_text([file for file in files if file is not None], run)
+    gpu_memory = _gpu_memory(device)
     chosen = choose_recipe(
         own,
         run,
         runs,
         given_limits(values),
         fresh=fresh,
-        on_gpu=_is_gpu(device),
+        on_gpu=gpu_memory > 0,
+        gpu_memory=gpu_memory,
         fine_tunes="from" in model,
         preset=preset if isinstance(preset, str) else "",
         has_bfloat16=training.get("precision") not in ("float32", "tf32")
-        and has_fast_bfloat16("cpu"),
+        and has_fast_bfloat16("cuda" if gpu_memory else "cpu"),
         overridden=overridden,
     )
     return TextRun(own=own, chosen=chosen, run=run)
 
 
-def _is_gpu(device: str) -> bool:
+def _gpu_memory(device: str) -> int:
+    """Returns the free bytes of the GPU that trains; 0: a CPU does."""
     if device == "cpu":
-        return False
+        return 0
+    from tformer_cli.runtime import free_gpu_memory
     from tformer_cli.trainer.hardware import training_device
     from tformer_cli.trainer.processes.launch import read_launch
 
-    return training_device(device, read_launch()).type == "cuda"
+    return free_gpu_memory(training_device(device, read_launch()))
