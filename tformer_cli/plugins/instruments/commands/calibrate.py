@@ -103,22 +103,7 @@ def calibrate(
     with line_progress(2 * len(sources), "calibrating", quiet=quiet) as progress:
         report = workflow.calibrate(opened, sources, references, settings, progress.update)
     warn_of_bytes(read)
-    if not report.wrong:
-        warn(
-            f"--below: no line has a chrF below {settings.below:g}, so --doubt is fitted only to "
-            "lines broken on purpose; raise it, or give lines that the model translates badly"
-        )
-    if report.is_alone:
-        note(
-            "only the log-probability is weighed: all signals together tell fewer of these lines "
-            "apart",
-            quiet=quiet,
-        )
-    if opened.translator.has_shortlist:
-        warn(
-            "MODEL has a shortlist: only sources are broken, not translations; to break both, use "
-            "--shortlist none"
-        )
+    _tell_limits(report, settings.below, has_shortlist=opened.translator.has_shortlist, quiet=quiet)
     if texts.output_format == "json":
         write_line(json.dumps(report.record(), ensure_ascii=False))
     else:
@@ -128,6 +113,28 @@ def calibrate(
         f"{opened.directory.path}: calibration stored; translate --format jsonl uses it",
         quiet=quiet,
     )
+
+
+def _tell_limits(
+    report: "CalibrationReport", below: float, *, has_shortlist: bool, quiet: bool
+) -> None:
+    """Tells what the calibration is not fitted to."""
+    if not report.wrong:
+        warn(
+            f"--below: no line has a chrF below {below:g}, so --doubt is fitted only to "
+            "lines broken on purpose; raise it, or give lines that the model translates badly"
+        )
+    if report.is_alone:
+        note(
+            "only the log-probability is weighed: all signals together tell fewer of these lines "
+            "apart",
+            quiet=quiet,
+        )
+    if has_shortlist:
+        warn(
+            "MODEL has a shortlist: only sources are broken, not translations; to break both, use "
+            "--shortlist none"
+        )
 
 
 def table(report: "CalibrationReport") -> "Iterator[str]":
