@@ -154,7 +154,7 @@ def size(tensor):
 def bytes_of(schema, args, kwargs, results):
     """Bytes that an operator reads and writes; what it changes in place counts twice."""
     total = 0
-    is_filling = schema.name.endswith(("::zero_", "::fill_", "::random_"))
+    is_filling = schema.name.endswith(("::zero_", "::fill_", "::random_", "::copy_"))
     for argument, value in [*zip(schema.arguments, args, strict=False)] + [
         (next(a for a in schema.arguments if a.name == name), value)
         for name, value in kwargs.items()
