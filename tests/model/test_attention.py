@@ -13,6 +13,7 @@ from tformer_cli.heads.names import HeadId
 from tformer_cli.model.attention import (
     Mask,
     MultiHeadAttention,
+    _aligned,
     attention_weights,
     causal_mask,
     fused_attention,
@@ -62,6 +63,18 @@ def test_fused_attention_equals_the_plain_formula_forward_and_backward(n_keys, m
         results.append([context, *(tensor.grad for tensor in inputs)])
     for plain, fused in zip(*results, strict=True):
         assert torch.allclose(plain, fused, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_keys", [5, 8])
+@pytest.mark.parametrize("is_boolean", [True, False])
+def test_masks_of_a_gpu_hide_the_same_and_begin_at_multiples_of_8(n_keys, is_boolean):
+    query, key, value = heads(2, 3, 4, 8), heads(2, 3, n_keys, 8), heads(2, 3, n_keys, 8, seed=1)
+    mask = torch.rand(2, 1, 4, n_keys) > 0.4 if is_boolean else heads(3, 4, n_keys, seed=2)
+    mask[..., 0] = True
+    aligned = _aligned(mask, query)
+    assert all(step % 8 == 0 for step in aligned.stride()[:-1])
+    ours, theirs = (fused_attention(query, key, value, each) for each in (aligned, mask))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_training_with_the_causal_mask_reads_no_mask(monkeypatch):

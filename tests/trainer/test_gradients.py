@@ -81,9 +81,9 @@ def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkey
     trained = model(dropout=0.3)
     batch, seen = collate(SOURCE, TARGET), []
 
-    def noting(hidden, matrix, targets, *settings):
+    def noting(hidden, matrix, targets, *settings, **options):
         seen.append((hidden @ matrix.T, targets))
-        return projected_loss(hidden, matrix, targets, *settings)
+        return projected_loss(hidden, matrix, targets, *settings, **options)
 
     monkeypatch.setattr(gradients, "projected_loss", noting)
     loss = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=5.0)

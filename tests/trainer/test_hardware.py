@@ -1,22 +1,30 @@
 """What a machine could do, and where a step's time goes."""
 
 import copy
+import math
 import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.commands import assert_printed_alike
+from tests.slowly import slowly
 from tests.zoo import RECIPES, recipe_of, tformer
 from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.model import attention, operations
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.stacks import Layer
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.profiling import OTHER, category_of
-from tformer_cli.trainer import hardware
+from tformer_cli.text.batching import collate
+from tformer_cli.trainer import hardware, loss
+from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
 
@@ -100,6 +108,73 @@ def test_layers_that_are_computed_again_change_no_bit(zoo, tmp_path, monkeypatch
         assert plain.keys() == again.keys()
         for key, tensor in plain.items():
             assert torch.equal(tensor, again[key]), key
+
+
+@pytest.fixture
+def gpu_attention(monkeypatch):
+    """Attention as on a GPU, where torch asks for each width of a mask whether 8 divides it."""
+    compute, sdpa = attention.fused_attention, functional.scaled_dot_product_attention
+
+    def aligned(query, key, value, mask=None, rate=0.0, *, bias=None, **options):
+        if bias is not None:
+            mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+        mask = mask if mask is None else attention._aligned(mask, query)
+        return compute(query, key, value, mask, rate, **options)
+
+    def asking(query, key, value, attn_mask=None, **options):
+        if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
+            attn_mask = attn_mask.clone()
+        return sdpa(query, key, value, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(attention, "fused_attention", aligned)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", asking)
+    for name in ("FUSED_FROM_KEYS", "FUSED_FROM_QUERIES"):
+        monkeypatch.setattr(attention, name, 0)
+    monkeypatch.setattr(operations, "dropout", functional.dropout)
+
+
+@pytest.mark.usefixtures("gpu_attention")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre"},
+        *slowly(
+            {"norm": "post", "dropout": 0.1},
+            {"n_encoder_layers": 0},
+            {"gated": True, "n_key_heads": 1, "norm_kind": "rms"},
+            {"positions": "rotary"},
+            {"positions": "relative"},
+            {"positions": "alibi"},
+            {"similarity": "cosine"},
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
+def test_batches_of_all_shapes_have_four_graphs_and_no_breaks(monkeypatch, changes):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(1)
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    model = Transformer(ModelConfig(**{**sizes, "dropout": 0.0, **changes}), 30).train()
+    plain, graphs = copy.deepcopy(model), CompileCounterWithBackend("eager")
+    compile_layers(model, graphs)
+    compiled = torch.compile(loss._fusable_loss, backend=graphs)
+    monkeypatch.setattr(loss, "_compiled", lambda: compiled)
+    is_decoder = not model.config.n_encoder_layers
+    # (B, S, T); the first ones are equal, and 1 is a size of its own to the compiler
+    for n, s, t in ((8, 8, 8), (5, 7, 11), (1, 9, 6), (4, 16, 1), (6, 1, 5), (2, 13, 2)):
+        batch = collate([[5] * (s - 1)] * n, [[6] * (t - 1)] * n)
+        for trained in (model, plain):
+            trained.zero_grad()
+            interval = ReportInterval(0.0)
+            add_gradients(trained, [batch], interval, label_smoothing=0.1, precision="float32")
+        if not model.config.dropout:
+            for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+                if theirs.grad is not None:
+                    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    assert graphs.frame_count == (3 if is_decoder else 4)
+    assert not torch._dynamo.utils.counters["graph_break"]
 
 
 @pytest.mark.long

@@ -183,6 +183,8 @@ def fused_attention(
     if bias is not None:  # the kernel adds a mask of numbers
         bias = bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+    if mask is not None and query.device.type != "cpu":
+        mask = _aligned(mask, query)
     return functional.scaled_dot_product_attention(
         query,
         key,
@@ -192,6 +194,17 @@ def fused_attention(
         is_causal=is_causal,
         scale=scale,
     )
+
+
+def _aligned(mask: Tensor, query: Tensor) -> Tensor:
+    """Turns a mask into numbers to add, whose rows begin at multiples of 8."""
+    # The kernels of a GPU need them so. torch would ask for each width whether it is a multiple,
+    # and compiled layers would be compiled for both answers.
+    n_keys = mask.shape[-1]
+    width = n_keys // 8 * 8 + 8  # always more: nothing to pad would be a case of its own, too
+    if mask.dtype != torch.bool:
+        return functional.pad(mask, (0, width - n_keys))[..., :n_keys]
+    return query.new_full((*mask.shape[:-1], width), -math.inf)[..., :n_keys].masked_fill_(mask, 0)
 
 
 class AttentionTap(NamedTuple):

@@ -2,13 +2,17 @@
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+from torch import nn
 
 from tformer_cli.errors import UsageError
 from tformer_cli.model.base import Model
+from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.stacks import Layer, Stack
 from tformer_cli.runtime import check_threads, has_fast, prepare_device, resolve_device
+from tformer_cli.text.batching import Batch
 from tformer_cli.trainer.processes.launch import Launch
 
 
@@ -73,24 +77,50 @@ def recompute_layers(model: Model, *, recomputes: bool = True) -> None:
             module.recomputes = recomputes
 
 
-def compile_layers(model: Model) -> None:
-    """Lets torch compile the layers of all stacks for training, for batches of all shapes."""
+def compile_layers(model: Model, backend: Any = "inductor") -> None:  # noqa: ANN401 - torch's
+    """Lets torch compile layers and embeddings for training, for batches of all shapes."""
+    from torch.fx.experimental import _config
+
+    # Sizes that are equal in the first batch need not be so in the next
+    _config.use_duck_shape = False
+    device = next(model.parameters()).device
     # Layer by layer: they are alike, so each kind is compiled once. Single decoder steps and taps
     # on a layer work as before.
-    for layer in _layers(model):
-        layer.compile(dynamic=True)
+    for part in _compiled_parts(model):
+        if isinstance(part, PositionedEmbedding):
+            part.positions.prepare(part.max_positions, device)
+        part.compile(dynamic=True, backend=backend)
     # Products in float32 are exact here, so that runs can be compared; its advice is TF32
     warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor\.compile_fx")
+
+
+def is_compiled(model: Model) -> bool:
+    """Returns whether torch compiles the model's layers."""
+    return any(part._compiled_call_impl is not None for part in _compiled_parts(model))
 
 
 def disable_compiling(model: Model) -> AbstractContextManager[object]:
     """Returns the context in which compiled layers compute as others do."""
     # Without gradients they would be compiled once more, for a few passes.
-    if all(layer._compiled_call_impl is None for layer in _layers(model)):
+    if not is_compiled(model):
         return nullcontext()  # and torch's compiler is not imported
     context: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     return context
 
 
-def _layers(model: Model) -> list[Layer]:
-    return [module for module in model.modules() if isinstance(module, Layer)]
+def compiling_for(model: Model, batch: Batch) -> AbstractContextManager[object]:
+    """Returns the context in which a batch is trained on; compiled, unless a side has size 1."""
+    # Size 1 is a graph of its own to the compiler, and would stall a run until it is there
+    config = model.config
+    sides = [batch.source] * (config.n_encoder_layers > 0)
+    sides += [batch.target_input] * (config.n_decoder_layers > 0)
+    is_odd = any(1 in side.shape for side in sides)
+    return disable_compiling(model) if is_odd else nullcontext()
+
+
+def _compiled_parts(model: Model) -> list[nn.Module]:
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, Layer) or type(module) is PositionedEmbedding
+    ]
