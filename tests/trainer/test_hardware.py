@@ -15,15 +15,24 @@ from tests.commands import assert_printed_alike
 from tests.slowly import slowly
 from tests.zoo import RECIPES, recipe_of, tformer
 from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.errors import RecipeError
 from tformer_cli.model import attention, operations
 from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.methods import POSITIONS, SIMILARITIES
 from tformer_cli.model.stacks import Layer
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.profiling import OTHER, category_of
 from tformer_cli.text.batching import collate
 from tformer_cli.trainer import hardware, loss
+from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.gradients import add_gradients
-from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
+from tformer_cli.trainer.hardware import (
+    compile_layers,
+    disable_compiling,
+    expected_minutes,
+    settle_compiling,
+    use_kernels,
+)
 from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
@@ -69,6 +78,67 @@ def test_on_the_cpu_they_are_not_and_a_note_says_so():
     notes = use_kernels(model, compiles=True)
     assert notes[0] == "training.compile has no effect without a GPU"
     assert not any(compiled_layers(model))
+
+
+def run_of(**changes):
+    return TrainingConfig(**{"tokens_per_batch": 4096, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "minutes"),
+    [
+        ({}, math.inf),
+        ({"max_steps": 1000}, 1000 * 4 * 7e-4 / 60),  # the host's time for 4 layers
+        ({"max_steps": 1000, "accumulate": 3, "r_drop": 5.0}, 6000 * 4 * 7e-4 / 60),
+        ({"max_tokens": 4_096_000}, 1000 * 4 * 7e-4 / 60),
+        ({"max_epochs": 5, "max_tokens": 10**9}, 5 * 40_960 / 4096 * 4 * 7e-4 / 60),
+        ({"max_minutes": 3.0}, 3.0),
+        ({"max_minutes": 3.0, "max_steps": 10}, 10 * 4 * 7e-4 / 60),
+        ({"max_steps": 1000, "tokens_per_batch": 0}, 1000 * 4 * 7e-4 / 60),
+    ],
+)
+def test_the_time_of_a_run_is_foreseen_by_its_first_limit(changes, minutes):
+    expected = expected_minutes(make_model(), run_of(**changes), 40_960)
+    assert expected == pytest.approx(minutes)
+
+
+def test_large_models_take_the_time_of_their_operations():
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(**PRESETS["base"]), 37_000)
+    flops = training_flops_per_token(model.config, 37_000, 30, 30)
+    expected = expected_minutes(model, run_of(max_steps=1000, tokens_per_batch=25_000), 0)
+    assert expected == pytest.approx(1000 * 25_000 * flops / 1e14 / 60)
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "asked", "is_compiled", "note"),
+    [
+        ("meta", {}, "auto", True, "layers are compiled by torch at the first"),
+        ("meta", {"max_steps": 10}, "auto", False, ""),
+        ("meta", {"max_steps": 10}, True, True, ""),
+        ("meta", {}, False, False, ""),
+        ("cpu", {}, "auto", False, ""),
+        ("cpu", {}, True, True, ""),
+    ],
+)
+def test_long_runs_on_a_gpu_are_compiled(device, changes, asked, is_compiled, note):
+    config = run_of(compile=asked, **changes)
+    compiles, told = settle_compiling(make_model().to(device), config, 40_960)
+    assert compiles is is_compiled
+    assert told.startswith(note)
+    assert bool(told) is bool(note)
+
+
+def test_what_torch_cannot_compile_is_left_or_refused_by_name():
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    model = Transformer(ModelConfig(**shape, decoder_cell="ssru"), 30).to("meta")
+    obstacle = 'with model.decoder_cell = "ssru"'
+    compiles, note = settle_compiling(model, run_of(), 0)
+    assert not compiles
+    assert note.endswith(obstacle)
+    with pytest.raises(RecipeError, match=f"^training.compile: .* {obstacle}; omit it"):
+        settle_compiling(model, run_of(compile=True), 0)
+    assert settle_compiling(model, run_of(max_steps=1), 0) == (False, "")
 
 
 def gradients(model, n_sentences, n_source, n_target):
@@ -142,10 +212,8 @@ def gpu_attention(monkeypatch):
             {"norm": "post", "dropout": 0.1},
             {"n_encoder_layers": 0},
             {"gated": True, "n_key_heads": 1, "norm_kind": "rms"},
-            {"positions": "rotary"},
-            {"positions": "relative"},
-            {"positions": "alibi"},
-            {"similarity": "cosine"},
+            *({"positions": name} for name, row in POSITIONS.items() if row.is_compilable),
+            *({"similarity": name} for name in SIMILARITIES),
         ),
     ],
     ids=str,

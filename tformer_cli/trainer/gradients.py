@@ -16,7 +16,7 @@ from tformer_cli.runtime import autocast
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.hardware import compiling_for, is_compiled
-from tformer_cli.trainer.loss import Loss, projected_loss
+from tformer_cli.trainer.loss import Loss, compiled_loss, projected_loss
 from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.segment_memory import SegmentMemory, begins_text
 
@@ -109,7 +109,7 @@ def batch_loss(
             r_drop,
             model.operations,
             model.output_bias,
-            compiles=torch.is_grad_enabled() and is_compiled(model),
+            compiled_loss if torch.is_grad_enabled() and is_compiled(model) else None,
         )
 
 

@@ -97,8 +97,7 @@ def projected_loss(
     r_drop: float = 0.0,
     operations: Operations | None = None,
     bias: Tensor | None = None,
-    *,
-    compiles: bool = False,
+    loss: ChunkLoss | None = None,
 ) -> Loss:
     """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ + bias)), with R-Drop's term if enabled.
 
@@ -117,15 +116,13 @@ def projected_loss(
         r_drop: α (0: one pass).
         operations: what computes the loss of a chunk; None, or with R-Drop: torch does.
         bias: (V) added to the logits; q gives nothing to tokens whose bias is below `NEVER`.
-        compiles: whether the loss of a chunk is compiled by torch; not with R-Drop.
+        loss: what computes the loss of a chunk where `operations` do not; None: `torch_loss`.
     """
-    loss: ChunkLoss | None = torch_loss
+    loss = loss or torch_loss
     if r_drop:
         targets, loss = targets.repeat_interleave(2), None
     elif operations is not None:
         loss = operations.loss
-    elif compiles:
-        loss = compiled_loss
     pads = operations is not None and not r_drop
     has_backward = torch.is_grad_enabled()
     smoothed, likelihood = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
