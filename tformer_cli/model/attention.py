@@ -175,7 +175,7 @@ def fused_attention(
 ) -> Tensor:
     """Computes the same as `plain_attention` in one fused kernel of torch.
 
-    With `is_causal` the mask is the causal one, whose hidden half the kernel leaves out.
+    With `is_causal` the mask is the causal one, and the kernel skips its hidden half.
     """
     is_causal = is_causal and bias is None
     if is_causal:

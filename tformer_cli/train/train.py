@@ -366,8 +366,7 @@ def prepare(
     origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
-    epoch_tokens = 0 if device.type == "cpu" else PairLengths.of(corpora).total
-    model_notes = [*remarks, *_set_up(model, recipe, precision, device, epoch_tokens)]
+    model_notes = [*remarks, *_set_up(model, recipe, precision, device, corpora)]
     tf32 = recipe.training.precision == "tf32"
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision, tf32=tf32)
     several = share_of_several(corpora) if training.examples.are_translated else None
@@ -400,10 +399,15 @@ def prepare(
 
 
 def _set_up(
-    model: Model, recipe: Recipe, precision: Precision, device: torch.device, epoch_tokens: int
+    model: Model,
+    recipe: Recipe,
+    precision: Precision,
+    device: torch.device,
+    corpora: Sequence[EncodedCorpus],
 ) -> Iterator[str]:
     """Freezes weights and chooses how layers are computed; yields notes on it."""
     yield from freeze(model, recipe)
+    epoch_tokens = 0 if device.type == "cpu" else PairLengths.of(corpora).total
     compiles, note = settle_compiling(model, recipe.training, epoch_tokens)
     if note:
         yield note

@@ -24,7 +24,7 @@ COMPILED_FROM = 10.0
 _RATE = 1e14
 """Operations a second of layers that are not compiled: a tenth of what an H100 can do at most."""
 _LAYER_SECONDS = 7e-4
-"""What the host needs to start a layer's forward and backward pass, by counted calls."""
+"""Time of the host to start a layer's forward and backward pass, by counted calls."""
 _BUDGET = 25_000
 """Tokens of a batch where the budget is found by trying."""
 _LENGTH = 30
