@@ -231,7 +231,9 @@ class _ProjectedLoss(torch.autograd.Function):
         gradients = _Gradients.zeros(hidden, matrix, bias) if needs_gradients else None
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normalizer, disagreement = likelihood.clone(), likelihood.clone()
-        chunk, share = _rows_of_a_chunk(device, vocab_size, r_drop), 1.0 - label_smoothing
+        # Compiled, a chunk has no copy in float32
+        cells = _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) * (4 if loss is compiled_loss else 1)
+        chunk, share = _rows_of_a_chunk(cells, vocab_size, r_drop), 1.0 - label_smoothing
         # logits of all chunks lie in the same memory, which is not asked for again for each of them
         room = low_hidden.new_empty(min(chunk, n_rows), vocab_size)
         with torch.autocast(device, enabled=False):
@@ -277,9 +279,9 @@ class _ProjectedLoss(torch.autograd.Function):
         return gradients.hidden, gradients.matrix, gradients.bias, *[None] * 6
 
 
-def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
+def _rows_of_a_chunk(cells: int, vocab_size: int, r_drop: float) -> int:
     """Returns how many rows of logits are computed at a time."""
-    chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+    chunk = max(1, cells // vocab_size)
     if chunk > ROW_MULTIPLE:  # so that the last one, too, has a size that comes again
         return chunk - chunk % ROW_MULTIPLE
     # both passes of a token lie in the same chunk
