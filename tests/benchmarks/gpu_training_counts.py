@@ -1,10 +1,13 @@
 """What a training step asks of a GPU, counted under fake tensors of a device that is not there.
 
-python tests/benchmarks/gpu_training_counts.py --json FILE
+python tests/benchmarks/gpu_training_counts.py --json FILE --compiled
 
 The device is the simulated one, so the step takes the paths of a GPU. Each call of an operator
 counts as a kernel that reads its inputs and writes its results; attention is the memory-efficient
 or the flash kernel. Times are a roofline by the constants below, of an H100; nothing is measured.
+
+Of compiled layers, embeddings and loss, kernels and bytes are those of the schedule that torch's
+Inductor makes on the CPU. There its kernels compute nothing; products and attention are torch's.
 """
 
 import argparse
@@ -33,6 +36,8 @@ DATASHEET = 989e12
 """Operations a second that a share of the hardware (MFU) refers to."""
 KERNEL, HOST = 2e-6, {"forward": 9e-6, "backward": 6e-6, "update": 9e-6}
 """Seconds of the smallest kernel, and of the host for each call."""
+GRAPH = 6e-5
+"""Seconds of the host for each call of a compiled graph, besides its kernels; a guess."""
 LENGTH = 29
 CASES = (
     ("tiny", 10_000, 4_096),
@@ -45,6 +50,7 @@ CASES = (
 """Preset, V, and tokens of a side of a batch: those of a recipe and those of a GPU."""
 LOW = ["linear", "matmul", "mm", "addmm", "bmm", "baddbmm"]
 """Operators whose inputs autocast rounds."""
+KINDS = ("products", "attention", "casts", "rest", "loss", "fused", "update")
 GATHERS = {"gather", "embedding", "index_select", "scatter_", "scatter_add_", "index_add_"}
 """Operators that touch as much as their smaller side."""
 FILLS = {"new_full", "new_zeros", "ones_like", "zeros_like"}
@@ -183,15 +189,16 @@ def gpu_attention():
         attention.functional, attention.FUSED_FROM_QUERIES = functional_, queries
 
 
-def fake_model(preset, vocab_size):
+def make_model(preset, vocab_size, n_layers):
     from tformer_cli.model.config import PRESETS, ModelConfig
     from tformer_cli.model.transformer import Transformer
 
-    with simulated.DEVICE:
-        return Transformer(ModelConfig(**PRESETS[preset]), vocab_size).train()
+    layers = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers} if n_layers else {}
+    return Transformer(ModelConfig(**{**PRESETS[preset], **layers}), vocab_size).train()
 
 
-def count_step(preset, vocab_size, n_tokens, casts):
+@gpu_attention()
+def count_step(preset, vocab_size, n_tokens, casts, n_layers=0):
     """Counts the kernels of the forward pass, the backward pass and the update."""
     from tformer_cli.text.batching import collate
     from tformer_cli.trainer import gradients
@@ -212,7 +219,8 @@ def count_step(preset, vocab_size, n_tokens, casts):
         phases[name] = counting.kernels
 
     with mode:
-        model = fake_model(preset, vocab_size)
+        with simulated.DEVICE:
+            model = make_model(preset, vocab_size, n_layers)
         optimizer = make_optimizer(model, TrainingConfig(max_steps=10), "bfloat16")
         for weight in model.parameters():  # of any step but the first
             optimizer.state[weight] = optimizer.initial_state(weight)
@@ -237,11 +245,112 @@ def count_step(preset, vocab_size, n_tokens, casts):
     return model, n_tokens, phases
 
 
+@contextmanager
+def schedules():
+    """Lists the kernels of each graph that Inductor compiles; they compute nothing."""
+    from torch._inductor import async_compile, config, graph, scheduler
+
+    config.force_disable_caches = True  # what is cached is not scheduled again
+    codegen, listed = graph.GraphLowering.codegen, []
+    no_kernel = (scheduler.NopKernelSchedulerNode,)
+
+    def noting(lowering):
+        done = codegen(lowering)
+        kernels = []
+        for node in lowering.scheduler.nodes:
+            is_extern = isinstance(node, scheduler.ExternKernelSchedulerNode)
+            if isinstance(node, no_kernel) or type(node.node).__name__ == "MultiOutput":
+                continue
+            name = str(getattr(node.node, "python_kernel_name", "")) if is_extern else ""
+            kind = "attention" if "attention" in name else "products" if "mm" in name else "fused"
+            kernels.append((kind, node.get_read_write_buffers_sizes()))
+        listed.append(("backward" if lowering.is_backward else "forward", kernels))
+        return done
+
+    graph.GraphLowering.codegen = noting
+    compile_cpp = async_compile.AsyncCompile.cpp_pybinding
+    async_compile.AsyncCompile.cpp_pybinding = lambda *_: lambda *_: None
+    try:
+        yield listed
+    finally:
+        graph.GraphLowering.codegen = codegen
+        async_compile.AsyncCompile.cpp_pybinding = compile_cpp
+
+
+def compiled_parts(preset, vocab_size, n_tokens):
+    """Lists the kernels of a compiled layer of each stack, and of the loss."""
+    from tformer_cli.model import attention, operations
+    from tformer_cli.model.attention import causal_mask, key_mask
+    from tformer_cli.trainer import loss
+    from tformer_cli.trainer.hardware import compile_layers
+
+    attention.FUSED_FROM_KEYS = attention.FUSED_FROM_QUERIES = 0
+    operations.dropout = torch.nn.functional.dropout
+    torch._dynamo.reset()
+    model, parts = make_model(preset, 100, 1), {}
+    compile_layers(model)
+    n_pairs = n_tokens // LENGTH
+    is_token = key_mask(torch.ones(n_pairs, LENGTH, dtype=torch.bool))
+    hidden = torch.randn(n_pairs, LENGTH, model.config.d_model, requires_grad=True)
+    memory = torch.randn(hidden.shape, dtype=torch.bfloat16, requires_grad=True)
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    calls = {
+        "encoder": lambda: encoder(hidden, is_token),
+        "decoder": lambda: decoder(hidden, causal_mask(LENGTH), memory, is_token),
+    }
+    for name, call in calls.items():
+        with schedules() as listed:
+            with torch.autocast("cpu", torch.bfloat16):
+                output = call()
+            output.sum().backward()
+        parts[name] = listed
+    rows = min(n_tokens, 4 * loss._CHUNK_CELLS["cuda"] // vocab_size)
+    with schedules() as listed, torch.no_grad():
+        # A hundredth of a chunk: its bytes go with its rows
+        few = torch.empty(max(2, rows // 100), vocab_size, dtype=torch.bfloat16)
+        targets = torch.zeros(len(few), dtype=torch.int64)
+        loss.compiled_loss(few, targets, 0.9, writes_gradient=True)
+    share = n_pairs * LENGTH / len(few)
+    parts["loss"] = [("forward", [("fused", n * share) for _, n in listed[0][1]])]
+    return parts
+
+
+def compile_step(preset, vocab_size, n_tokens, casts):
+    """Counts as `count_step` does, with the kernels of compiled layers and of a compiled loss."""
+    from tformer_cli.trainer import gradients, loss
+
+    compiled, is_compiled = loss._compiled, gradients.is_compiled
+    loss._compiled, gradients.is_compiled = lambda: loss._fusable_loss, lambda _: True
+    try:
+        whole, one, two = (
+            count_step(preset, vocab_size, n_tokens, casts, n_layers) for n_layers in (0, 1, 2)
+        )
+    finally:
+        loss._compiled, gradients.is_compiled = compiled, is_compiled
+    n_layers, phases = whole[0].config.n_encoder_layers, {}
+    parts = compiled_parts(preset, vocab_size, n_tokens)
+    for phase, kernels in whole[2].items():
+        # What a layer adds to a model of one layer, but for products and attention
+        left = Counter(kernel for kernel in kernels if kernel[0] != "loss")
+        for kernel, n in (Counter(two[2][phase]) - Counter(one[2][phase])).items():
+            left[kernel] -= n_layers * n * (kernel[0] in ("casts", "rest"))
+        phases[phase] = list(left.elements())
+        for name, listed in parts.items():
+            fused = [
+                ("fused", 0, n_bytes, torch.float32)
+                for direction, kernels in listed
+                for kind, n_bytes in kernels
+                if (direction, kind) == (phase, "fused")
+            ]
+            phases[phase] += fused * (1 if name == "loss" else n_layers)
+    return *whole[:2], phases, 4 * n_layers + 1
+
+
 def seconds(flops, n_bytes, dtype):
     return max(flops / FLOPS.get(dtype, FLOPS[torch.float32]), n_bytes / BYTES, KERNEL)
 
 
-def figures_of(model, n_tokens, phases):
+def figures_of(model, n_tokens, phases, n_graphs=0):
     from tformer_cli.trainer.speed import training_flops_per_token
 
     kernels = [kernel for listed in phases.values() for kernel in listed]
@@ -251,14 +360,16 @@ def figures_of(model, n_tokens, phases):
             kind = "update" if name == "update" else kind
             gigabytes[kind] += n_bytes / 1e9
             milliseconds[kind] += 1e3 * seconds(flops, n_bytes, dtype)
-    host = 1e3 * sum(HOST[name] * len(listed) for name, listed in phases.items())
+    host = 1e3 * n_graphs * GRAPH
+    for name, listed in phases.items():
+        host += 1e3 * sum(HOST["backward" if kind == "fused" else name] for kind, *_ in listed)
     rate = n_tokens / (max(host, milliseconds.total()) / 1e3)
     flops = training_flops_per_token(model.config, model.vocab_size, LENGTH, LENGTH)
     return {
         "launches f/b/u": "/".join(str(len(listed)) for listed in phases.values()),
         "TFLOP": round(sum(kernel[1] for kernel in kernels) / 1e12, 2),
         "GB": round(sum(kernel[2] for kernel in kernels) / 1e9, 2),
-        **{f"GB {kind}": round(n, 2) for kind, n in sorted(gigabytes.items())},
+        **{f"GB {kind}": round(gigabytes[kind], 2) for kind in KINDS},
         "GPU ms": round(milliseconds.total(), 2),
         "host ms": round(host, 2),
         "k tokens/s": round(rate / 1e3),
@@ -296,14 +407,16 @@ def count_waits(n_steps=4):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="gets the figures")
+    parser.add_argument("--compiled", action="store_true", help="count compiled layers, too")
     options = parser.parse_args()
     simulated.prepare()
     _libraries, casts = register_autocast()
     figures = {"waits of a step": count_waits()}
-    with gpu_attention():
-        for preset, vocab_size, n_tokens in CASES:
-            counted = count_step(preset, vocab_size, n_tokens, casts)
-            figures[f"{preset} {n_tokens}"] = figures_of(*counted)
+    for preset, vocab_size, n_tokens in CASES:
+        name, case = f"{preset} {n_tokens}", (preset, vocab_size, n_tokens, casts)
+        figures[name] = figures_of(*count_step(*case))
+        if options.compiled:
+            figures[f"{name} compiled"] = figures_of(*compile_step(*case))
     rows = [[name, *row.values()] for name, row in figures.items() if isinstance(row, dict)]
     columns = ["step", *figures[f"{CASES[0][0]} {CASES[0][2]}"]]
     title = f"a training step, counted without a GPU; host waits: {figures['waits of a step']}"

@@ -188,6 +188,7 @@ def gpu_attention(monkeypatch):
     def aligned(query, key, value, mask=None, rate=0.0, *, bias=None, **options):
         if bias is not None:
             mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+            options["is_causal"] = False
         mask = mask if mask is None else attention._aligned(mask, query)
         return compute(query, key, value, mask, rate, **options)
 

@@ -139,10 +139,11 @@ def expected_minutes(model: Model, config: TrainingConfig, epoch_tokens: int) ->
 
 def compile_layers(model: Model, backend: Any = "inductor") -> None:  # noqa: ANN401 - torch's
     """Lets torch compile layers and embeddings for training, for batches of all shapes."""
+    from torch._dynamo import config
     from torch.fx.experimental import _config
 
-    # Sizes that are equal in the first batch need not be so in the next
-    _config.use_duck_shape = False
+    # Sizes that are equal in the first batch need not be so in the next; rates and scales stay
+    _config.use_duck_shape, config.specialize_float = False, True
     device = next(model.parameters()).device
     # Layer by layer: they are alike, so each kind is compiled once. Single decoder steps and taps
     # on a layer work as before.
