@@ -144,6 +144,8 @@ def compile_layers(model: Model, backend: Any = "inductor") -> None:  # noqa: AN
 
     # Sizes that are equal in the first batch need not be so in the next; rates and scales stay
     _config.use_duck_shape, config.specialize_float = False, True
+    # Graphs of layers need not be cut where buckets of several processes end
+    config.optimize_ddp = False
     device = next(model.parameters()).device
     # Layer by layer: they are alike, so each kind is compiled once. Single decoder steps and taps
     # on a layer work as before.
