@@ -6,8 +6,8 @@ The device is the simulated one, so the step takes the paths of a GPU. Each call
 counts as a kernel that reads its inputs and writes its results; attention is the memory-efficient
 or the flash kernel. Times are a roofline by the constants below, of an H100; nothing is measured.
 
-Of compiled layers, embeddings and loss, kernels and bytes are those of the schedule that torch's
-Inductor makes on the CPU. There its kernels compute nothing; products and attention are torch's.
+With --compiled, kernels and bytes of layers, embeddings and loss are those of the schedule that
+torch's Inductor makes on the CPU, whose kernels are not built; products and attention stay.
 """
 
 import argparse
@@ -278,7 +278,7 @@ def schedules():
 
 
 def compiled_parts(preset, vocab_size, n_tokens):
-    """Lists the kernels of a compiled layer of each stack, and of the loss."""
+    """Lists the kernels of a compiled embedding, of a layer of each stack, and of the loss."""
     from tformer_cli.model import attention, operations
     from tformer_cli.model.attention import causal_mask, key_mask
     from tformer_cli.trainer import loss
@@ -287,14 +287,16 @@ def compiled_parts(preset, vocab_size, n_tokens):
     attention.FUSED_FROM_KEYS = attention.FUSED_FROM_QUERIES = 0
     operations.dropout = torch.nn.functional.dropout
     torch._dynamo.reset()
-    model, parts = make_model(preset, 100, 1), {}
+    model, parts = make_model(preset, vocab_size, 1), {}
     compile_layers(model)
     n_pairs = n_tokens // LENGTH
     is_token = key_mask(torch.ones(n_pairs, LENGTH, dtype=torch.bool))
     hidden = torch.randn(n_pairs, LENGTH, model.config.d_model, requires_grad=True)
     memory = torch.randn(hidden.shape, dtype=torch.bfloat16, requires_grad=True)
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    ids = torch.zeros(n_pairs, LENGTH, dtype=torch.int64)
     calls = {
+        "embedding": lambda: model.encoder_input(ids, model.source_embedding.weight),
         "encoder": lambda: encoder(hidden, is_token),
         "decoder": lambda: decoder(hidden, causal_mask(LENGTH), memory, is_token),
     }
@@ -315,6 +317,19 @@ def compiled_parts(preset, vocab_size, n_tokens):
     return parts
 
 
+def count_embedding(preset, vocab_size, n_tokens):
+    """Counts the kernels of an embedding, forward and backward."""
+    with FakeTensorMode(), simulated.DEVICE:
+        model = make_model(preset, vocab_size, 1)
+        ids = torch.zeros(n_tokens // LENGTH, LENGTH, dtype=torch.int64)
+        with Counting(vocab_size) as forward:
+            embedded = model.encoder_input(ids, model.source_embedding.weight)
+        gradient = torch.empty_like(embedded)
+        with Counting(vocab_size) as backward:
+            embedded.backward(gradient)
+    return {"forward": Counter(forward.kernels), "backward": Counter(backward.kernels)}
+
+
 def compile_step(preset, vocab_size, n_tokens, casts):
     """Counts as `count_step` does, with the kernels of compiled layers and of a compiled loss."""
     from tformer_cli.trainer import gradients, loss
@@ -329,11 +344,14 @@ def compile_step(preset, vocab_size, n_tokens, casts):
         loss._compiled, gradients.is_compiled = compiled, is_compiled
     n_layers, phases = whole[0].config.n_encoder_layers, {}
     parts = compiled_parts(preset, vocab_size, n_tokens)
+    embedding = count_embedding(preset, vocab_size, n_tokens)
+    times = {"loss": 1, "embedding": 2}
     for phase, kernels in whole[2].items():
         # What a layer adds to a model of one layer, but for products and attention
         left = Counter(kernel for kernel in kernels if kernel[0] != "loss")
         for kernel, n in (Counter(two[2][phase]) - Counter(one[2][phase])).items():
             left[kernel] -= n_layers * n * (kernel[0] in ("casts", "rest"))
+        left.subtract({kernel: 2 * n for kernel, n in embedding.get(phase, {}).items()})
         phases[phase] = list(left.elements())
         for name, listed in parts.items():
             fused = [
@@ -342,8 +360,8 @@ def compile_step(preset, vocab_size, n_tokens, casts):
                 for kind, n_bytes in kernels
                 if (direction, kind) == (phase, "fused")
             ]
-            phases[phase] += fused * (1 if name == "loss" else n_layers)
-    return *whole[:2], phases, 4 * n_layers + 1
+            phases[phase] += fused * times.get(name, n_layers)
+    return *whole[:2], phases, 4 * n_layers + 5
 
 
 def seconds(flops, n_bytes, dtype):
