@@ -226,11 +226,11 @@ def count_step(preset, vocab_size, n_tokens, casts, n_layers=0):
             optimizer.state[weight] = optimizer.initial_state(weight)
     forward = phase("forward")
 
-    def copied(tensors, device):  # what is found out on the host is behind it
+    def copy_fakes(tensors, device):  # what is found out on the host is behind it
         forward.__enter__()
         return [torch.empty(x.shape, dtype=torch.int64, device=device) for x in tensors]
 
-    gradients.copy_to_device = copied
+    gradients.copy_to_device = copy_fakes
     try:
         loss = gradients.batch_loss(model, batch, label_smoothing=0.1, precision="bfloat16")
         forward.__exit__(None, None, None)
@@ -334,14 +334,14 @@ def compile_step(preset, vocab_size, n_tokens, casts):
     """Counts as `count_step` does, with the kernels of compiled layers and of a compiled loss."""
     from tformer_cli.trainer import gradients, loss
 
-    compiled, is_compiled = loss._compiled, gradients.is_compiled
-    loss._compiled, gradients.is_compiled = lambda: loss._fusable_loss, lambda _: True
+    compiled, is_compiled = loss._compile_loss, gradients.is_compiled
+    loss._compile_loss, gradients.is_compiled = lambda: loss._fusable_loss, lambda _: True
     try:
-        whole, one, two = (
+        whole, single, double = (
             count_step(preset, vocab_size, n_tokens, casts, n_layers) for n_layers in (0, 1, 2)
         )
     finally:
-        loss._compiled, gradients.is_compiled = compiled, is_compiled
+        loss._compile_loss, gradients.is_compiled = compiled, is_compiled
     n_layers, phases = whole[0].config.n_encoder_layers, {}
     parts = compiled_parts(preset, vocab_size, n_tokens)
     embedding = count_embedding(preset, vocab_size, n_tokens)
@@ -349,7 +349,7 @@ def compile_step(preset, vocab_size, n_tokens, casts):
     for phase, kernels in whole[2].items():
         # What a layer adds to a model of one layer, but for products and attention
         left = Counter(kernel for kernel in kernels if kernel[0] != "loss")
-        for kernel, n in (Counter(two[2][phase]) - Counter(one[2][phase])).items():
+        for kernel, n in (Counter(double[2][phase]) - Counter(single[2][phase])).items():
             left[kernel] -= n_layers * n * (kernel[0] in ("casts", "rest"))
         left.subtract({kernel: 2 * n for kernel, n in embedding.get(phase, {}).items()})
         phases[phase] = list(left.elements())

@@ -13,7 +13,7 @@ from tformer_cli.heads.names import HeadId
 from tformer_cli.model.attention import (
     Mask,
     MultiHeadAttention,
-    _aligned,
+    _align_mask,
     attention_weights,
     causal_mask,
     fused_attention,
@@ -71,7 +71,7 @@ def test_masks_of_a_gpu_hide_the_same_and_begin_at_multiples_of_8(n_keys, is_boo
     query, key, value = heads(2, 3, 4, 8), heads(2, 3, n_keys, 8), heads(2, 3, n_keys, 8, seed=1)
     mask = torch.rand(2, 1, 4, n_keys) > 0.4 if is_boolean else heads(3, 4, n_keys, seed=2)
     mask[..., 0] = True
-    aligned = _aligned(mask, query)
+    aligned = _align_mask(mask, query)
     assert all(step % 8 == 0 for step in aligned.stride()[:-1])
     ours, theirs = (fused_attention(query, key, value, each) for each in (aligned, mask))
     torch.testing.assert_close(ours, theirs)
@@ -81,11 +81,11 @@ def test_training_with_the_causal_mask_reads_no_mask(monkeypatch):
     masks = []
     fused = functional.scaled_dot_product_attention
 
-    def watched(*arguments, attn_mask, **options):
+    def watch(*arguments, attn_mask, **options):
         masks.append((attn_mask, options["is_causal"]))
         return fused(*arguments, attn_mask=attn_mask, **options)
 
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watch)
     torch.manual_seed(1)
     layer, hidden = MultiHeadAttention(24, 3, 8), random(2, 200, 24)
     causal = causal_mask(200)

@@ -119,7 +119,7 @@ def test_compiled_layers_resume_exactly_and_are_compiled_for_training_alone(
     torch._dynamo.reset()
     graphs = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(loss_module._fusable_loss, backend=graphs)
-    monkeypatch.setattr(loss_module, "_compiled", lambda: compiled)
+    monkeypatch.setattr(loss_module, "_compile_loss", lambda: compiled)
     monkeypatch.setattr(operations, "dropout", functional.dropout)  # as on a GPU
 
     def compile_all(model, *, compiles):

@@ -277,7 +277,7 @@ def test_equals_the_plain_formula_whatever_the_chunks(
     monkeypatch, rows, label_smoothing, chunk_loss
 ):
     monkeypatch.setitem(module._CHUNK_CELLS, "cpu", rows * 17)
-    monkeypatch.setattr(module, "_compiled", lambda: module._fusable_loss)
+    monkeypatch.setattr(module, "_compile_loss", lambda: module._fusable_loss)
     hidden, matrix, targets = case(5)
     fast = projected_loss(hidden, matrix, targets, label_smoothing, loss=chunk_loss)
     plain = plain_loss(hidden @ matrix.T, targets, label_smoothing)

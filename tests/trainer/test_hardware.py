@@ -111,7 +111,7 @@ def test_large_models_take_the_time_of_their_operations():
 
 
 @pytest.mark.parametrize(
-    ("device", "changes", "asked", "is_compiled", "note"),
+    ("device", "changes", "choice", "is_compiled", "note"),
     [
         ("meta", {}, "auto", True, "layers are compiled by torch at the first"),
         ("meta", {"max_steps": 10}, "auto", False, ""),
@@ -121,8 +121,8 @@ def test_large_models_take_the_time_of_their_operations():
         ("cpu", {}, True, True, ""),
     ],
 )
-def test_long_runs_on_a_gpu_are_compiled(device, changes, asked, is_compiled, note):
-    config = run_of(compile=asked, **changes)
+def test_long_runs_on_a_gpu_are_compiled(device, changes, choice, is_compiled, note):
+    config = run_of(compile=choice, **changes)
     compiles, told = settle_compiling(make_model().to(device), config, 40_960)
     assert compiles is is_compiled
     assert told.startswith(note)
@@ -185,20 +185,20 @@ def gpu_attention(monkeypatch):
     """Attention as on a GPU, where torch asks for each width of a mask whether 8 divides it."""
     compute, sdpa = attention.fused_attention, functional.scaled_dot_product_attention
 
-    def aligned(query, key, value, mask=None, rate=0.0, *, bias=None, **options):
+    def attend_aligned(query, key, value, mask=None, rate=0.0, *, bias=None, **options):
         if bias is not None:
             mask = bias if mask is None else torch.where(mask, bias, -math.inf)
             options["is_causal"] = False
-        mask = mask if mask is None else attention._aligned(mask, query)
+        mask = mask if mask is None else attention._align_mask(mask, query)
         return compute(query, key, value, mask, rate, **options)
 
-    def asking(query, key, value, attn_mask=None, **options):
+    def ask_alignment(query, key, value, attn_mask=None, **options):
         if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
             attn_mask = attn_mask.clone()
         return sdpa(query, key, value, attn_mask=attn_mask, **options)
 
-    monkeypatch.setattr(attention, "fused_attention", aligned)
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", asking)
+    monkeypatch.setattr(attention, "fused_attention", attend_aligned)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", ask_alignment)
     for name in ("FUSED_FROM_KEYS", "FUSED_FROM_QUERIES"):
         monkeypatch.setattr(attention, name, 0)
     monkeypatch.setattr(operations, "dropout", functional.dropout)
@@ -229,7 +229,7 @@ def test_batches_of_all_shapes_have_four_graphs_and_no_breaks(monkeypatch, chang
     plain, graphs = copy.deepcopy(model), CompileCounterWithBackend("eager")
     compile_layers(model, graphs)
     compiled = torch.compile(loss._fusable_loss, backend=graphs)
-    monkeypatch.setattr(loss, "_compiled", lambda: compiled)
+    monkeypatch.setattr(loss, "_compile_loss", lambda: compiled)
     is_decoder = not model.config.n_encoder_layers
     # (B, S, T); the first ones are equal, and 1 is a size of its own to the compiler
     for n, s, t in ((8, 8, 8), (5, 7, 11), (1, 9, 6), (4, 16, 1), (6, 1, 5), (2, 13, 2)):

@@ -184,7 +184,7 @@ def fused_attention(
         bias = bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, -math.inf)
     if mask is not None and query.device.type != "cpu":
-        mask = _aligned(mask, query)
+        mask = _align_mask(mask, query)
     return functional.scaled_dot_product_attention(
         query,
         key,
@@ -196,7 +196,7 @@ def fused_attention(
     )
 
 
-def _aligned(mask: Tensor, query: Tensor) -> Tensor:
+def _align_mask(mask: Tensor, query: Tensor) -> Tensor:
     """Turns a mask into numbers to add, whose rows begin at multiples of 8."""
     # The kernels of a GPU need them so. torch would ask for each width whether it is a multiple,
     # and compiled layers would be compiled for both answers.

@@ -119,10 +119,11 @@ class Transformer(Model):
         if self.config.memory:
             return self.read_on(target_input)[0]
         hidden = self.decoder_input(target_input, self.target_matrix)
-        device = target_input.device
-        causal = causal_mask(target_input.shape[1], device)
-        if torch.is_autocast_enabled(device.type):  # rounded once, and not by each layer
-            memory = memory.to(torch.get_autocast_dtype(device.type))
+        causal = causal_mask(target_input.shape[1], target_input.device)
+        kind = target_input.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            # Rounded once, and not by each layer
+            memory = memory.to(torch.get_autocast_dtype(kind))
         return self.decoder(hidden, causal, memory, key_mask(source_mask))
 
     def read_on(

@@ -306,11 +306,11 @@ def compiled_loss(
         return torch_loss(logits, targets, target_weight, writes_gradient=writes_gradient)
     for tensor in (logits, targets):
         torch._dynamo.mark_dynamic(tensor, 0)
-    return _compiled()(logits, targets, target_weight, writes_gradient=writes_gradient)
+    return _compile_loss()(logits, targets, target_weight, writes_gradient=writes_gradient)
 
 
 @functools.cache
-def _compiled() -> ChunkLoss:
+def _compile_loss() -> ChunkLoss:
     return torch.compile(_fusable_loss)
 
 
