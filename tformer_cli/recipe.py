@@ -45,10 +45,12 @@ from tformer_cli.wording import did_you_mean, suggestions
 LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = (
     "data.cache_directory", "data.origin", "decoding.batch_tokens", "training.inspect_every",
+    "training.compile",
 )  # fmt: skip
 """Keys that may change when a run resumes, as they do not affect its result.
 
-Paths of caches, remarks on the data, batch sizes of decoding, the interval of inspections.
+Paths of caches, remarks on the data, batch sizes of decoding, the interval of inspections; and
+whether layers are compiled, of which a note says when it changes.
 """
 START_KEYS = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
@@ -114,6 +116,7 @@ class Recipe:
             )
         self._check_corpora()
         self._check_memory()
+        self._check_compile()
         self._check_start()
         self._check_zero_outputs()
         if self.validation.patience and not self.data.valid:
@@ -193,6 +196,11 @@ class Recipe:
                 "omit one of the two"
             )
 
+    def _check_compile(self) -> None:
+        """Checks that torch can compile the layers."""
+        if self.training.compile is True and (obstacle := self.model.compile_obstacle):
+            raise ValueError(f"training.compile: torch compiles no layers with {obstacle}; omit it")
+
     def _check_memory(self) -> None:
         """Checks that a model with a memory trains on one text, in segments that go on."""
         if not self.model.memory:
@@ -204,7 +212,7 @@ class Recipe:
             ("model.target_bos = true", self.model.target_bos),
             ("tokenizer.bpe_dropout = 0", not self.tokenizer.bpe_dropout),
             ("training.r_drop = 0", not self.training.r_drop),
-            ("training.compile = false", not self.training.compile),
+            ("training.compile = false", self.training.compile is not True),
             ("training.tokens_per_batch above 0", self.training.tokens_per_batch > 0),
         ]
         for needed, is_given in needs:

@@ -6,6 +6,7 @@ unknown keys of dataclasses. Finding these takes the same walk over types as the
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -74,9 +75,12 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
         known = " or ".join(filter(None, [", ".join(others), last]))
         _check(value in choices, path, f"must be {known}", value)
         return value
-    if origin in (Union, UnionType):  # of a type and None
-        inner = next(part for part in parts if part is not NoneType)
-        return None if value is None else _convert(inner, value, path)
+    if origin in (Union, UnionType):  # of types, or of a type and None
+        *others, last = (part for part in parts if part is not NoneType)
+        for part in others:
+            with suppress(StructureError):
+                return _convert(part, value, path)
+        return None if value is None and NoneType in parts else _convert(last, value, path)
     if origin in (tuple, list):
         _check(isinstance(value, list | tuple), path, "must be a list", value)
         if origin is list or parts[-1] is Ellipsis:

@@ -1,6 +1,7 @@
 """Attention, and heads that share keys."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from tests.model.conftest import small_config, small_model
 from tests.oracles.plain_attention import plain_context, plain_weights
 from tformer_cli.heads.names import HeadId
 from tformer_cli.model.attention import (
+    Mask,
     MultiHeadAttention,
+    _align_mask,
     attention_weights,
     causal_mask,
     fused_attention,
@@ -48,17 +51,51 @@ def test_a_row_with_every_key_hidden_is_zero_and_not_nan():
 
 
 @pytest.mark.parametrize("n_keys", [5, 200])
-@pytest.mark.parametrize("is_masked", [True, False])
-def test_fused_attention_equals_the_plain_formula_forward_and_backward(n_keys, is_masked):
-    mask = causal_mask(n_keys).visible if is_masked else None
+@pytest.mark.parametrize("mask_kind", ["none", "causal", "causal by its name"])
+def test_fused_attention_equals_the_plain_formula_forward_and_backward(n_keys, mask_kind):
+    mask = None if mask_kind == "none" else causal_mask(n_keys).visible
+    by_name = partial(fused_attention, is_causal=mask_kind == "causal by its name")
     results = []
-    for attention in (plain_attention, fused_attention):
+    for attention in (plain_attention, by_name):
         inputs = [heads(2, 3, n_keys, 8, seed=seed).requires_grad_() for seed in range(3)]
         context = attention(*inputs, mask)
         context.square().sum().backward()
         results.append([context, *(tensor.grad for tensor in inputs)])
     for plain, fused in zip(*results, strict=True):
         assert torch.allclose(plain, fused, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_keys", [5, 8])
+@pytest.mark.parametrize("is_boolean", [True, False])
+def test_masks_of_a_gpu_hide_the_same_and_begin_at_multiples_of_8(n_keys, is_boolean):
+    query, key, value = heads(2, 3, 4, 8), heads(2, 3, n_keys, 8), heads(2, 3, n_keys, 8, seed=1)
+    mask = torch.rand(2, 1, 4, n_keys) > 0.4 if is_boolean else heads(3, 4, n_keys, seed=2)
+    mask[..., 0] = True
+    aligned = _align_mask(mask, query)
+    assert all(step % 8 == 0 for step in aligned.stride()[:-1])
+    ours, theirs = (fused_attention(query, key, value, each) for each in (aligned, mask))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_training_with_the_causal_mask_reads_no_mask(monkeypatch):
+    masks = []
+    fused = functional.scaled_dot_product_attention
+
+    def watch(*arguments, attn_mask, **options):
+        masks.append((attn_mask, options["is_causal"]))
+        return fused(*arguments, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watch)
+    torch.manual_seed(1)
+    layer, hidden = MultiHeadAttention(24, 3, 8), random(2, 200, 24)
+    causal = causal_mask(200)
+    attended = layer(hidden, mask=causal)
+    torch.testing.assert_close(attended, layer(hidden, mask=Mask(causal.visible)))
+    assert [is_causal for _, is_causal in masks] == [True, False]
+    assert [mask is None for mask, _ in masks] == [True, False]
+    monkeypatch.setattr(layer.similarity, "bias", lambda *_: torch.zeros(200, 200))
+    torch.testing.assert_close(attended, layer(hidden, mask=causal))
+    assert masks[-1][1] is False
 
 
 @pytest.mark.parametrize("is_masked", [True, False])

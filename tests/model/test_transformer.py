@@ -363,3 +363,25 @@ def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     after = stack(embedding(changed, matrix), causal) @ matrix.T
     assert torch.equal(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
+
+
+def test_autocast_rounds_the_memory_once_for_all_layers():
+    model = small_model(n_decoder_layers=3, dropout=0.0).train()
+    source, target = torch.randint(4, 20, (4, 9)), torch.randint(4, 20, (4, 7))
+    mask, results = torch.ones(4, 9, dtype=torch.bool), []
+    memory = model.encode(source, mask).detach()
+    for by_layer in (False, True):
+        leaf = memory.clone().requires_grad_()
+        states = leaf * 1.0  # autocast keeps what it rounds of a leaf
+        with torch.autocast("cpu", torch.bfloat16):
+            if by_layer:
+                embedded = model.decoder_input(target, model.target_matrix)
+                hidden = model.decoder(embedded, causal_mask(7), states, key_mask(mask))
+            else:
+                hidden = model.decode_hidden(target, states, mask)
+        hidden.square().sum().backward()
+        results.append((hidden, leaf.grad))
+    (once, gradient), (thrice, expected) = results
+    assert torch.equal(once, thrice)
+    # Gradients of the layers are added in bfloat16
+    assert 0.0 < (gradient - expected).norm() / expected.norm() < 2**-7

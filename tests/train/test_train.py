@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 
 from tests.recipes import tiny_translator
@@ -17,6 +18,7 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.files import atomic
+from tformer_cli.model import operations
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
@@ -25,6 +27,7 @@ from tformer_cli.train import train as workflow
 from tformer_cli.train.start import initial_model
 from tformer_cli.train.train import choose_precision, train
 from tformer_cli.trainer import gradients
+from tformer_cli.trainer import loss as loss_module
 from tformer_cli.trainer import trainer as trainer_module
 from tformer_cli.trainer.best_model import average_weights
 from tformer_cli.trainer.events import (
@@ -34,6 +37,7 @@ from tformer_cli.trainer.events import (
     StepReport,
     ValidationReport,
 )
+from tformer_cli.trainer.hardware import compile_layers
 from tformer_cli.trainer.loss import smoothing_entropy
 from tformer_cli.trainer.memory import GradientsInMemory
 from tformer_cli.trainer.optimizers.schedule import learning_rate, scaled_to_batch
@@ -104,6 +108,30 @@ def test_without_compiled_kernels_a_run_is_as_exact(make, tmp_path, monkeypatch)
     assert "training without compiled kernels, which is slower: TFORMER_NATIVE=0" in notes
     crash_at(make(), tmp_path / "run", 7)
     train(make(), tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
+@pytest.mark.parametrize("average", ["last", *slowly("ema")])
+def test_compiled_layers_resume_exactly_and_are_compiled_for_training_alone(
+    make, tmp_path, monkeypatch, average
+):
+    torch._dynamo.reset()
+    graphs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(loss_module._fusable_loss, backend=graphs)
+    monkeypatch.setattr(loss_module, "_compile_loss", lambda: compiled)
+    monkeypatch.setattr(operations, "dropout", functional.dropout)  # as on a GPU
+
+    def compile_all(model, *, compiles):
+        compile_layers(model, graphs)
+        return []
+
+    monkeypatch.setattr(workflow, "use_kernels", compile_all)
+    recipe = make(training__average=average)
+    train(recipe, tmp_path / "whole")
+    assert graphs.frame_count <= 4
+    crash_at(recipe, tmp_path / "run", 7)
+    train(recipe, tmp_path / "run")
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
 
 

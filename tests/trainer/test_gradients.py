@@ -272,10 +272,14 @@ def assert_same_loss_and_gradients(fast, plain, inputs, atol):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 2, 100])
-def test_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_smoothing):
+@pytest.mark.parametrize("chunk_loss", [None, module.compiled_loss])
+def test_equals_the_plain_formula_whatever_the_chunks(
+    monkeypatch, rows, label_smoothing, chunk_loss
+):
     monkeypatch.setitem(module.CHUNK_CELLS, "cpu", rows * 17)
+    monkeypatch.setattr(module, "_compile_loss", lambda: module._fusable_loss)
     hidden, matrix, targets = case(5)
-    fast = projected_loss(hidden, matrix, targets, label_smoothing)
+    fast = projected_loss(hidden, matrix, targets, label_smoothing, loss=chunk_loss)
     plain = plain_loss(hidden @ matrix.T, targets, label_smoothing)
     assert_same_loss_and_gradients(fast, plain, [hidden, matrix], atol=1e-6)
 
@@ -333,6 +337,25 @@ def test_autocast_computes_in_bfloat16_and_hands_on_float32():
     assert rounded.dtype == torch.float32
     difference = ((rounded - exact).norm() / exact.norm()).item()
     assert 0.0 < difference < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_formula_for_a_compiler_is_that_of_torch(dtype):
+    torch.manual_seed(2)
+    logits = 4.0 * torch.randn(40, 300, dtype=torch.float64)
+    targets, results = torch.randint(0, 300, (40,)), []
+    for loss in (module.torch_loss, module._fusable_loss):
+        rows = logits.to(dtype, copy=True)
+        lse, target_logit = loss(rows, targets, 0.9, writes_gradient=True)
+        results.append((lse, target_logit, rows))
+        assert rows.dtype == dtype
+        untouched = logits.to(dtype, copy=True)
+        assert torch.equal(loss(untouched, targets, 0.9, writes_gradient=False)[0], lse)
+        assert torch.equal(untouched, logits.to(dtype))
+    rounding = torch.finfo(dtype).eps
+    for ours, theirs in zip(*(result[:2] for result in results), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(*(rows for *_, rows in results), rtol=rounding, atol=1e-6)
 
 
 def test_without_gradients_only_the_loss_is_computed():

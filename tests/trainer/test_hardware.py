@@ -1,22 +1,39 @@
 """What a machine could do, and where a step's time goes."""
 
 import copy
+import math
 import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.commands import assert_printed_alike
+from tests.slowly import slowly
 from tests.zoo import RECIPES, recipe_of, tformer
 from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.errors import RecipeError
+from tformer_cli.model import attention, operations
 from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.methods import POSITIONS, SIMILARITIES
 from tformer_cli.model.stacks import Layer
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.plugins.instruments.profiling import OTHER, category_of
-from tformer_cli.trainer import hardware
-from tformer_cli.trainer.hardware import compile_layers, disable_compiling, use_kernels
+from tformer_cli.text.batching import collate
+from tformer_cli.trainer import hardware, loss
+from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.gradients import add_gradients
+from tformer_cli.trainer.hardware import (
+    compile_layers,
+    disable_compiling,
+    expected_minutes,
+    settle_compiling,
+    use_kernels,
+)
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
 
@@ -63,6 +80,67 @@ def test_on_the_cpu_they_are_not_and_a_note_says_so():
     assert not any(compiled_layers(model))
 
 
+def run_of(**changes):
+    return TrainingConfig(**{"tokens_per_batch": 4096, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "minutes"),
+    [
+        ({}, math.inf),
+        ({"max_steps": 1000}, 1000 * 4 * 7e-4 / 60),  # the host's time for 4 layers
+        ({"max_steps": 1000, "accumulate": 3, "r_drop": 5.0}, 6000 * 4 * 7e-4 / 60),
+        ({"max_tokens": 4_096_000}, 1000 * 4 * 7e-4 / 60),
+        ({"max_epochs": 5, "max_tokens": 10**9}, 5 * 40_960 / 4096 * 4 * 7e-4 / 60),
+        ({"max_minutes": 3.0}, 3.0),
+        ({"max_minutes": 3.0, "max_steps": 10}, 10 * 4 * 7e-4 / 60),
+        ({"max_steps": 1000, "tokens_per_batch": 0}, 1000 * 4 * 7e-4 / 60),
+    ],
+)
+def test_the_time_of_a_run_is_foreseen_by_its_first_limit(changes, minutes):
+    expected = expected_minutes(make_model(), run_of(**changes), 40_960)
+    assert expected == pytest.approx(minutes)
+
+
+def test_large_models_take_the_time_of_their_operations():
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(**PRESETS["base"]), 37_000)
+    flops = training_flops_per_token(model.config, 37_000, 30, 30)
+    expected = expected_minutes(model, run_of(max_steps=1000, tokens_per_batch=25_000), 0)
+    assert expected == pytest.approx(1000 * 25_000 * flops / 1e14 / 60)
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "choice", "is_compiled", "note"),
+    [
+        ("meta", {}, "auto", True, "layers are compiled by torch at the first"),
+        ("meta", {"max_steps": 10}, "auto", False, ""),
+        ("meta", {"max_steps": 10}, True, True, ""),
+        ("meta", {}, False, False, ""),
+        ("cpu", {}, "auto", False, ""),
+        ("cpu", {}, True, True, ""),
+    ],
+)
+def test_long_runs_on_a_gpu_are_compiled(device, changes, choice, is_compiled, note):
+    config = run_of(compile=choice, **changes)
+    compiles, told = settle_compiling(make_model().to(device), config, 40_960)
+    assert compiles is is_compiled
+    assert told.startswith(note)
+    assert bool(told) is bool(note)
+
+
+def test_what_torch_cannot_compile_is_left_or_refused_by_name():
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    model = Transformer(ModelConfig(**shape, decoder_cell="ssru"), 30).to("meta")
+    obstacle = 'with model.decoder_cell = "ssru"'
+    compiles, note = settle_compiling(model, run_of(), 0)
+    assert not compiles
+    assert note.endswith(obstacle)
+    with pytest.raises(RecipeError, match=f"^training.compile: .* {obstacle}; omit it"):
+        settle_compiling(model, run_of(compile=True), 0)
+    assert settle_compiling(model, run_of(max_steps=1), 0) == (False, "")
+
+
 def gradients(model, n_sentences, n_source, n_target):
     generator = torch.Generator().manual_seed(n_sentences)
     source = torch.randint(4, 30, (n_sentences, n_source), generator=generator)
@@ -100,6 +178,72 @@ def test_layers_that_are_computed_again_change_no_bit(zoo, tmp_path, monkeypatch
         assert plain.keys() == again.keys()
         for key, tensor in plain.items():
             assert torch.equal(tensor, again[key]), key
+
+
+@pytest.fixture
+def gpu_attention(monkeypatch):
+    """Attention as on a GPU, where torch asks for each width of a mask whether 8 divides it."""
+    compute, sdpa = attention.fused_attention, functional.scaled_dot_product_attention
+
+    def attend_aligned(query, key, value, mask=None, rate=0.0, *, bias=None, **options):
+        if bias is not None:
+            mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+            options["is_causal"] = False
+        mask = mask if mask is None else attention._align_mask(mask, query)
+        return compute(query, key, value, mask, rate, **options)
+
+    def ask_alignment(query, key, value, attn_mask=None, **options):
+        if attn_mask is not None and any(n % 8 for n in attn_mask.stride()[:-1]):
+            attn_mask = attn_mask.clone()
+        return sdpa(query, key, value, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(attention, "fused_attention", attend_aligned)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", ask_alignment)
+    for name in ("FUSED_FROM_KEYS", "FUSED_FROM_QUERIES"):
+        monkeypatch.setattr(attention, name, 0)
+    monkeypatch.setattr(operations, "dropout", functional.dropout)
+
+
+@pytest.mark.usefixtures("gpu_attention")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre"},
+        *slowly(
+            {"norm": "post", "dropout": 0.1},
+            {"n_encoder_layers": 0},
+            {"gated": True, "n_key_heads": 1, "norm_kind": "rms"},
+            *({"positions": name} for name, row in POSITIONS.items() if row.is_compilable),
+            *({"similarity": name} for name in SIMILARITIES),
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
+def test_batches_of_all_shapes_have_four_graphs_and_no_breaks(monkeypatch, changes):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(1)
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    model = Transformer(ModelConfig(**{**sizes, "dropout": 0.0, **changes}), 30).train()
+    plain, graphs = copy.deepcopy(model), CompileCounterWithBackend("eager")
+    compile_layers(model, graphs)
+    compiled = torch.compile(loss._fusable_loss, backend=graphs)
+    monkeypatch.setattr(loss, "_compile_loss", lambda: compiled)
+    is_decoder = not model.config.n_encoder_layers
+    # (B, S, T); the first ones are equal, and 1 is a size of its own to the compiler
+    for n, s, t in ((8, 8, 8), (5, 7, 11), (1, 9, 6), (4, 16, 1), (6, 1, 5), (2, 13, 2)):
+        batch = collate([[5] * (s - 1)] * n, [[6] * (t - 1)] * n)
+        for trained in (model, plain):
+            trained.zero_grad()
+            interval = ReportInterval(0.0)
+            add_gradients(trained, [batch], interval, label_smoothing=0.1, precision="float32")
+        if not model.config.dropout:
+            for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+                if theirs.grad is not None:
+                    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    assert graphs.frame_count == (3 if is_decoder else 4)
+    assert not torch._dynamo.utils.counters["graph_break"]
 
 
 @pytest.mark.long

@@ -41,6 +41,8 @@ class Mask(NamedTuple):
     """Boolean, broadcastable to (B, H, Q, K); True means "may attend"."""
     spans: Spans | None = None
     """Where each sentence lies, in batches without padding, which only `Operations` attend in."""
+    is_causal: bool = False
+    """True if position i sees positions 0 … i and no others; a kernel then reads no mask."""
 
 
 EVERYTHING = Mask()
@@ -59,7 +61,7 @@ def causal_mask(n_positions: int, device: torch.device | None = None) -> Mask:
         A mask with visible (T, T).
     """
     square = torch.ones(n_positions, n_positions, dtype=torch.bool, device=device)
-    return Mask(square.tril())
+    return Mask(square.tril(), is_causal=True)
 
 
 def segment_mask(
@@ -169,14 +171,40 @@ def fused_attention(
     *,
     bias: Tensor | None = None,
     scale: float | None = None,
+    is_causal: bool = False,
 ) -> Tensor:
-    """Computes the same as `plain_attention` in one fused kernel of torch."""
+    """Computes the same as `plain_attention` in one fused kernel of torch.
+
+    With `is_causal` the mask is the causal one, and the kernel skips its hidden half.
+    """
+    is_causal = is_causal and bias is None
+    if is_causal:
+        mask = None
     if bias is not None:  # the kernel adds a mask of numbers
         bias = bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+    if mask is not None and query.device.type != "cpu":
+        mask = _align_mask(mask, query)
     return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_rate, scale=scale
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout_rate,
+        is_causal=is_causal,
+        scale=scale,
     )
+
+
+def _align_mask(mask: Tensor, query: Tensor) -> Tensor:
+    """Turns a mask into numbers to add, whose rows begin at multiples of 8."""
+    # The kernels of a GPU need them so. torch would ask for each width whether it is a multiple,
+    # and compiled layers would be compiled for both answers.
+    n_keys = mask.shape[-1]
+    width = n_keys // 8 * 8 + 8  # always more: nothing to pad would be a case of its own, too
+    if mask.dtype != torch.bool:
+        return functional.pad(mask, (0, width - n_keys))[..., :n_keys]
+    return query.new_full((*mask.shape[:-1], width), -math.inf)[..., :n_keys].masked_fill_(mask, 0)
 
 
 class AttentionTap(NamedTuple):
@@ -377,7 +405,7 @@ class MultiHeadAttention(nn.Module):
             # Without bias: it would compare positions of two languages
             query = self.project_query(hidden)
             key, value = self.project_memory(memory)
-        return self.attend(query, key, value, mask.visible, bias)
+        return self.attend(query, key, value, mask.visible, bias, is_causal=mask.is_causal)
 
     def project_all(self, hidden: Tensor, at: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Projects (B, Q, D) to queries, keys and values in one product.
@@ -445,6 +473,8 @@ class MultiHeadAttention(nn.Module):
         value: Tensor,
         mask: Tensor | None,
         bias: Tensor | None = None,
+        *,
+        is_causal: bool = False,
     ) -> Tensor:
         """Attends with projected heads and joins them.
 
@@ -454,6 +484,7 @@ class MultiHeadAttention(nn.Module):
             value: (B, ·, K, E) values.
             mask: boolean, broadcastable to (B, H, Q, K).
             bias: likewise, added by positions to the scaled scores.
+            is_causal: whether the mask is the causal one.
 
         Returns:
             (B, Q, D) output of the projection W_O.
@@ -475,6 +506,8 @@ class MultiHeadAttention(nn.Module):
         if bias is not None:
             attention = functools.partial(attention, bias=bias)
         if torch.is_grad_enabled():
+            if is_causal and is_fused and self.n_heads:
+                attention = functools.partial(attention, is_causal=True)
             context = attention(query, key, value, mask, dropout_rate, scale=scale)
         else:
             context = by_sentence(attention, query, key, value, mask, dropout_rate, scale)

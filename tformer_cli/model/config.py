@@ -350,6 +350,16 @@ class ModelConfig:
         return self.d_head or self.d_model // self.n_heads
 
     @property
+    def compile_obstacle(self) -> str:
+        """The setting with which torch cannot compile layers for all lengths; empty: none."""
+        if self.memory:
+            return "model.memory"
+        if self.decoder_cell == "ssru":  # as many rounds as the longest sentence needs
+            return f'model.decoder_cell = "{self.decoder_cell}"'
+        is_compilable = POSITIONS[self.positions].is_compilable
+        return "" if is_compilable else f'model.positions = "{self.positions}"'
+
+    @property
     def is_decoder_only(self) -> bool:
         """True of a language model, which has no encoder and no source."""
         return self.n_encoder_layers == 0

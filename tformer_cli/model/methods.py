@@ -42,6 +42,8 @@ class PositionRow(NamedTuple):
     """The width of a head must be even, for numbers turn in pairs."""
     needs_product: bool = False
     """It is part of a product of queries and keys, which the similarity must be."""
+    is_compilable: bool = True
+    """torch can compile it: no shape depends on the values of a tensor."""
     settings: tuple[str, ...] = ()
     """Settings that only this method has."""
 
@@ -116,6 +118,7 @@ POSITIONS: Mapping[PositionKind, PositionRow] = {
         sees="distance",
         needs_even_width=True,
         needs_product=True,
+        is_compilable=False,
     ),
     "none": PositionRow("tformer_cli.model.positions:Positions"),
     "table": PositionRow(

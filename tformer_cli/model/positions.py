@@ -37,6 +37,10 @@ class Positions(nn.Module):
         del start, stop, device
         return None
 
+    def prepare(self, n_positions: int, device: torch.device) -> None:
+        """Makes tables of all positions, so that no later call has to."""
+        self.rows(0, n_positions, device)
+
     def rotate_heads(self, heads: Tensor, at: Places) -> Tensor:
         """Changes queries or keys before they are compared.
 
@@ -181,6 +185,10 @@ class RotaryPositions(Positions):
             f"ω_i = {base:g}^(−2i/d_k), p the position of q; k_j likewise, by its own position",
         )
 
+    def prepare(self, n_positions: int, device: torch.device) -> None:
+        """Makes the table of angles."""
+        self._sinusoids.rows(0, n_positions, device)
+
     def rotate_heads(self, heads: Tensor, at: Places) -> Tensor:
         """Turns queries or keys (…, Q, E) by the angles of their positions."""
         rows = self._sinusoids.at(at, heads.device)
@@ -267,6 +275,11 @@ class LinearBiases(Positions):
         super().__init__()
         # Neither parameter nor buffer: weights files hold nothing that a formula gives
         self._slopes = torch.tensor(slopes(n_heads), device="cpu")
+
+    def prepare(self, n_positions: int, device: torch.device) -> None:
+        """Moves the slopes."""
+        del n_positions
+        self._slopes = self._slopes.to(device)
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the bias of queries at (…, Q) to keys at (K), (…, H, Q, K)."""

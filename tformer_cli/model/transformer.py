@@ -120,6 +120,10 @@ class Transformer(Model):
             return self.read_on(target_input)[0]
         hidden = self.decoder_input(target_input, self.target_matrix)
         causal = causal_mask(target_input.shape[1], target_input.device)
+        kind = target_input.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            # Rounded once, and not by each layer
+            memory = memory.to(torch.get_autocast_dtype(kind))
         return self.decoder(hidden, causal, memory, key_mask(source_mask))
 
     def read_on(

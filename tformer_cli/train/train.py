@@ -90,7 +90,12 @@ from tformer_cli.train.start import (
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
-from tformer_cli.trainer.hardware import recompute_layers, training_device, use_kernels
+from tformer_cli.trainer.hardware import (
+    recompute_layers,
+    settle_compiling,
+    training_device,
+    use_kernels,
+)
 from tformer_cli.trainer.optimizers.schedule import scaled_to_batch
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import Launch, one_error_per_node, read_launch
@@ -366,7 +371,7 @@ def prepare(
     origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
-    model_notes = [*remarks, *_set_up(model, recipe, precision, device)]
+    model_notes = [*remarks, *_set_up(model, recipe, precision, device, corpora)]
     tf32 = recipe.training.precision == "tf32"
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision, tf32=tf32)
     several = share_of_several(corpora) if training.examples.are_translated else None
@@ -399,14 +404,22 @@ def prepare(
 
 
 def _set_up(
-    model: Model, recipe: Recipe, precision: Precision, device: torch.device
+    model: Model,
+    recipe: Recipe,
+    precision: Precision,
+    device: torch.device,
+    corpora: Sequence[EncodedCorpus],
 ) -> Iterator[str]:
     """Freezes weights and chooses how layers are computed; yields notes on it."""
     yield from freeze(model, recipe)
     if recipe.training.shard_weights:
         yield "training without compiled kernels: training.shard_weights divides the weights"
     else:
-        yield from use_kernels(model, compiles=recipe.training.compile)
+        epoch_tokens = 0 if device.type == "cpu" else PairLengths.of(corpora).total
+        compiles, note = settle_compiling(model, recipe.training, epoch_tokens)
+        if note:
+            yield note
+        yield from use_kernels(model, compiles=compiles)
     if recipe.training.activation_checkpointing:
         recompute_layers(model)
     yield from notes_of_products(recipe, precision, device.type)

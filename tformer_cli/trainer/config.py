@@ -118,9 +118,9 @@ class TrainingConfig:
     """Mixed precision: "bfloat16" multiplies matrices in bfloat16 and keeps the weights in float32;
     "auto" uses it where the processor multiplies bfloat16 in hardware. "float32" is exact; "tf32"
     lets a GPU round the factors of float32 products to 10 bits, which is several times faster."""
-    compile: bool = False
-    """Use torch.compile on a GPU; this takes a minute or two before the first step. On a CPU
-    tformer has its own kernels."""
+    compile: Literal["auto"] | bool = "auto"
+    """Use torch.compile on a GPU; this takes a minute or two before the first step. "auto" does so
+    for runs that are expected to take over ten minutes. On a CPU tformer has its own kernels."""
     activation_checkpointing: bool = False
     """Keep only what enters each layer for the backward pass, which computes the rest again (Chen
     et al. 2016): less memory, a step takes about a third longer, and the result does not change."""
@@ -205,7 +205,7 @@ class TrainingConfig:
             f'optimizer = "{self.optimizer}"': self.optimizer not in ("adam", "adamw"),
             "cautious_decay": self.cautious_decay,
             'average = "ema"': self.average == "ema",
-            "compile": self.compile,
+            "compile": self.compile is True,
             "inspect_every": self.inspect_every,
             "tokens_per_batch = 0": not self.tokens_per_batch,
         }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -14,7 +15,8 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
-from tformer_cli.trainer.loss import Loss, projected_loss
+from tformer_cli.trainer.hardware import compiling_for, is_compiled
+from tformer_cli.trainer.loss import Loss, compiled_loss, projected_loss
 from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.segment_memory import SegmentMemory, begins_text
 
@@ -66,7 +68,8 @@ def add_gradients(
             r_drop=r_drop,
             memory=memory,
         )
-        loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
+        with compiling_for(model, batch):
+            loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
         window.add_batch(batch, loss)
     if not batches:
         passes.add_nothing()  # the other processes wait for every sum
@@ -106,6 +109,7 @@ def batch_loss(
             r_drop,
             model.operations,
             model.output_bias,
+            compiled_loss if torch.is_grad_enabled() and is_compiled(model) else None,
         )
 
 

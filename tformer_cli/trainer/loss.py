@@ -32,13 +32,13 @@ With r = ln p₁ - ln p₂ the gradients of J = KL(p₁ ‖ p₂) + KL(p₂ ‖ 
     ∂J/∂z₂ = -p₂·(r + KL(p₂ ‖ p₁)) + p₂ - p₁
 """
 
+import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tformer_cli.model.base import Model
 from tformer_cli.model.operations import ROW_MULTIPLE, Operations
@@ -77,6 +77,14 @@ def count_targets(model: Model) -> int:
     return len(model.output_matrix) if bias is None else int((bias > NEVER).sum())
 
 
+class ChunkLoss(Protocol):
+    """Computes the loss of some rows as `Operations.loss` does, in place of their logits."""
+
+    def __call__(
+        self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
+    ) -> tuple[Tensor, Tensor]: ...
+
+
 CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits at a time: on a CPU about what its caches hold, on a GPU enough to keep it busy."""
 
@@ -89,6 +97,7 @@ def projected_loss(
     r_drop: float = 0.0,
     operations: Operations | None = None,
     bias: Tensor | None = None,
+    loss: ChunkLoss | None = None,
 ) -> Loss:
     """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ + bias)), with R-Drop's term if enabled.
 
@@ -107,12 +116,17 @@ def projected_loss(
         r_drop: α (0: one pass).
         operations: what computes the loss of a chunk; None, or with R-Drop: torch does.
         bias: (V) added to the logits; q gives nothing to tokens whose bias is below `NEVER`.
+        loss: what computes the loss of a chunk where `operations` do not; None: `torch_loss`.
     """
+    loss = loss or torch_loss
     if r_drop:
-        targets = targets.repeat_interleave(2)
-    operations = None if r_drop else operations
+        targets, loss = targets.repeat_interleave(2), None
+    elif operations is not None:
+        loss = operations.loss
+    pads = operations is not None and not r_drop
+    has_backward = torch.is_grad_enabled()
     smoothed, likelihood = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, label_smoothing, r_drop, operations, torch.is_grad_enabled()
+        hidden, matrix, bias, targets, label_smoothing, r_drop, loss, pads, has_backward
     )
     return Loss(smoothed / 2.0, likelihood / 2.0) if r_drop else Loss(smoothed, likelihood)
 
@@ -201,11 +215,12 @@ class _ProjectedLoss(torch.autograd.Function):
         targets: Tensor,
         label_smoothing: float,
         r_drop: float,
-        operations: Operations | None,
+        loss: ChunkLoss | None,
+        pads: bool,
         has_backward: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, vocab_size = len(hidden), len(matrix)
-        n_tokens = n_rows if operations is None else int((targets >= 0).sum())
+        n_tokens = int((targets >= 0).sum()) if pads else n_rows
         device, dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -216,33 +231,30 @@ class _ProjectedLoss(torch.autograd.Function):
         gradients = _Gradients.zeros(hidden, matrix, bias) if needs_gradients else None
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normalizer, disagreement = likelihood.clone(), likelihood.clone()
-        chunk = _rows_of_a_chunk(device, vocab_size, r_drop)
+        # Compiled, a chunk has no copy in float32
+        cells = CHUNK_CELLS.get(device, CHUNK_CELLS["cuda"]) * (4 if loss is compiled_loss else 1)
+        chunk, share = _rows_of_a_chunk(cells, vocab_size, r_drop), 1.0 - label_smoothing
         # logits of all chunks lie in the same memory, which is not asked for again for each of them
-        n_most = 0 if operations is None else min(chunk, n_rows)
-        room = low_hidden.new_empty(n_most, vocab_size)
+        room = low_hidden.new_empty(min(chunk, n_rows), vocab_size)
         with torch.autocast(device, enabled=False):
             for start in range(0, n_rows, chunk):
                 rows = slice(start, start + chunk)
                 states, wanted = low_hidden[rows], targets[rows]
-                if operations is not None:
-                    by_logits = torch.mm(states, low_matrix.t(), out=room[: len(states)])
-                    if low_bias is not None:
-                        by_logits += low_bias
-                    share, writes_gradient = 1.0 - label_smoothing, gradients is not None
-                    lse, target_logit = operations.loss(
-                        by_logits, wanted, share, writes_gradient=writes_gradient
-                    )
+                logits = room[: len(states)]
+                if low_bias is None:
+                    torch.mm(states, low_matrix.t(), out=logits)
                 else:
-                    logits = functional.linear(states, low_matrix, low_bias)
-                    lse, target_logit, by_logits = _statistics(logits, wanted[:, None])
-                    if r_drop:
-                        disagreement += add_disagreement(by_logits, logits, lse, r_drop)
+                    torch.addmm(low_bias, states, low_matrix.t(), out=logits)
+                if loss is None:
+                    lse, target_logit, difference = _r_drop_loss(logits, wanted, share, r_drop)
+                    disagreement += difference
+                else:
+                    writes_gradient = gradients is not None
+                    lse, target_logit = loss(logits, wanted, share, writes_gradient=writes_gradient)
                 normalizer += lse.sum()
                 likelihood += (lse - target_logit).sum()
                 if gradients is not None:
-                    if operations is None:
-                        by_logits = _less_targets(by_logits, wanted, label_smoothing).to(dtype)
-                    gradients.add(rows, by_logits, states, low_matrix)
+                    gradients.add(rows, logits, states, low_matrix)
         sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
             gradients.smooth(label_smoothing, uniform, sum_hidden, n_tokens)
@@ -259,26 +271,75 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
         _likelihood: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None, None]:
+    ) -> tuple[Tensor | None, ...]:
         gradients: _Gradients = ctx.gradients
         for part in (gradients.hidden, gradients.matrix, gradients.bias):
             if part is not None:
                 part.mul_(gradient)
-        return gradients.hidden, gradients.matrix, gradients.bias, None, None, None, None, None
+        return gradients.hidden, gradients.matrix, gradients.bias, *[None] * 6
 
 
-def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
+def _rows_of_a_chunk(cells: int, vocab_size: int, r_drop: float) -> int:
     """Returns how many rows of logits are computed at a time."""
-    chunk = max(1, CHUNK_CELLS.get(device, CHUNK_CELLS["cuda"]) // vocab_size)
+    chunk = max(1, cells // vocab_size)
     if chunk > ROW_MULTIPLE:  # so that the last one, too, has a size that comes again
         return chunk - chunk % ROW_MULTIPLE
     # both passes of a token lie in the same chunk
     return chunk + chunk % 2 if r_drop else chunk
 
 
-def _less_targets(probabilities: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    share = probabilities.new_full((len(targets), 1), label_smoothing - 1.0)
-    return probabilities.scatter_add_(1, targets[:, None], share)
+def torch_loss(
+    logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Computes `Operations.loss` by torch."""
+    lse, target_logit, probabilities = _statistics(logits, targets[:, None])
+    if writes_gradient:
+        logits.copy_(_less_targets(probabilities, targets, target_weight))
+    return lse, target_logit
+
+
+def compiled_loss(
+    logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Computes `Operations.loss` by kernels that torch compiles, which keep nothing of its size."""
+    if len(logits) == 1:  # a shape of its own to the compiler
+        return torch_loss(logits, targets, target_weight, writes_gradient=writes_gradient)
+    for tensor in (logits, targets):
+        torch._dynamo.mark_dynamic(tensor, 0)
+    return _compile_loss()(logits, targets, target_weight, writes_gradient=writes_gradient)
+
+
+@functools.cache
+def _compile_loss() -> ChunkLoss:
+    return torch.compile(_fusable_loss)
+
+
+def _fusable_loss(
+    logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Computes `Operations.loss` such that a compiler needs two passes over the logits."""
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    lse = precise.logsumexp(dim=-1)
+    target_logit = precise.gather(1, targets[:, None]).squeeze(1)
+    if writes_gradient:
+        is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
+        logits.copy_((precise - lse[:, None]).exp() - target_weight * is_target)
+    return lse, target_logit
+
+
+def _r_drop_loss(
+    logits: Tensor, targets: Tensor, target_weight: float, r_drop: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes `Operations.loss` of both passes, and α/2·ΣJ, with the gradient of both."""
+    lse, target_logit, by_logits = _statistics(logits, targets[:, None])
+    disagreement = add_disagreement(by_logits, logits, lse, r_drop)
+    logits.copy_(_less_targets(by_logits, targets, target_weight))
+    return lse, target_logit, disagreement
+
+
+def _less_targets(probabilities: Tensor, targets: Tensor, target_weight: float) -> Tensor:
+    weight = probabilities.new_full((len(targets), 1), -target_weight)
+    return probabilities.scatter_add_(1, targets[:, None], weight)
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,7 @@ from tformer_cli.trainer.events import (
     TrainingObserver,
 )
 from tformer_cli.trainer.gradients import clip_gradients
+from tformer_cli.trainer.hardware import disable_compiling
 from tformer_cli.trainer.loss import count_targets, smoothing_entropy
 from tformer_cli.trainer.memory import FreedPages, GradientsInMemory
 from tformer_cli.trainer.optimizers.optimizer import (
@@ -165,7 +166,8 @@ class Trainer:
         self._observers, self._on_inspect = observers, on_inspect
         state = self.state
         if on_inspect is not None and not state.step:
-            on_inspect(0)
+            with disable_compiling(self.model):
+                on_inspect(0)
         state.tokens_per_batch = state.tokens_per_batch or self.config.tokens_per_batch
         batches = self.open_batches()
         self._clock = time.monotonic() - self.state.seconds
@@ -332,7 +334,8 @@ class Trainer:
         if self.config.inspect_every and self.state.step % self.config.inspect_every == 0:
             start = self._tick()
             if self._on_inspect is not None:
-                self._on_inspect(self.state.step)
+                with disable_compiling(self.model):
+                    self._on_inspect(self.state.step)
             window.start += self._tick() - start
 
     def _end_reason(self) -> str:

@@ -20,7 +20,9 @@ import torch.distributed as dist
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.batching import collate
+from tformer_cli.trainer import loss
 from tformer_cli.trainer.gradients import BackwardPasses
+from tformer_cli.trainer.hardware import compile_layers
 from tformer_cli.trainer.memory import GradientsInMemory
 from tformer_cli.trainer.processes.data_parallel import SummingPasses, share_of
 from tformer_cli.trainer.report_interval import ReportInterval
@@ -63,6 +65,9 @@ def fail_once(model):
 
 def work(rank, n, scenario):
     model = make_model()
+    if scenario == "compiled":
+        compile_layers(model, "eager")
+        loss._compile_loss = lambda: loss._fusable_loss
     passes = SummingPasses(model, bucket_mb=0.01) if n > 1 else BackwardPasses()
     gradients = GradientsInMemory(passes)
     batches = make_batches(3 if scenario == "few" else N_PAIRS)

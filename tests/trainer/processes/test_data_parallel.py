@@ -21,6 +21,7 @@ SCRIPT = Path(__file__).with_name("forked_passes.py")
 
 
 SCENARIOS = [(n, "plain") for n in (1, 2, 3, 4)] + [(1, "few"), (4, "few"), (3, "memory")]
+SCENARIOS += [(2, "compiled")]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,13 @@ def digests(processes):
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 def test_all_steps_and_processes_have_the_same_bits_and_the_sum_is_that_of_one(gradients, n):
     processes = gradients[n, "plain"]
+    assert len(digests(processes)) == 1
+    [single] = gradients[1, "plain"]
+    assert processes[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
+
+
+def test_processes_with_compiled_layers_have_the_sum_of_one_without(gradients):
+    processes = gradients[2, "compiled"]
     assert len(digests(processes)) == 1
     [single] = gradients[1, "plain"]
     assert processes[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)

@@ -156,7 +156,7 @@ class Saver:
 
 
 def test_who_computes_is_known_after_a_return():
-    conditions = dict(zip(CONDITIONS, (3, True, "bfloat16", "cpu", 2), strict=True))
+    conditions = dict(zip(CONDITIONS, (3, True, True, "bfloat16", "cpu", 2), strict=True))
     state = TrainingState(step=7, fingerprints=["a"], **conditions)
     saver = Saver()
     back = roll_back(saver, state, Diverged("the loss is no number", 0), 3)
@@ -168,6 +168,7 @@ def test_who_computes_is_known_after_a_return():
 NOW = {
     "world_size": 1,
     "by_kernels": True,
+    "is_compiled": False,
     "precision": "float32",
     "device": "cpu",
     "n_threads": 2,
@@ -184,6 +185,10 @@ ROUNDINGS = "same data and steps, but different rounding"
         (
             {"by_kernels": False},
             f"the run resumes with compiled kernels, unlike before; {CHANCE}",
+        ),
+        (
+            {"is_compiled": True},
+            f"the run resumes without torch.compile, unlike before; {CHANCE}",
         ),
         (
             {"precision": "bfloat16"},

@@ -40,8 +40,9 @@ FEW_STEPS = 1500
 """Steps that a small corpus is trained for, however many epochs these are."""
 MOST_EPOCHS = 60
 SHORT = 1000
-"""Steps below which a run is short, where rotary positions were tried: with 474 steps they gained
-2.4 BLEU (the guide `comparing`)."""
+"""Steps below which a run is short, where rotary positions and zeros in W_O and W₂ were tried: 395
+steps of a tiny model, French to German, reached 27.2 BLEU without, 29.0 and 28.3 with one of them,
+29.8 with both."""
 TRUSTED = 10_000
 """Pairs below which no model learns to translate from random weights."""
 STEPS_AN_EPOCH = 100
@@ -226,6 +227,9 @@ def choose(
     yield Choice(
         key="training.optimizer", value="muon", why="learns more than Adam from the same steps"
     )
+    if not fine_tunes and reach.usual_steps < SHORT:
+        why = "layers that begin as the identity learn more from few steps"
+        yield Choice(key="training.zero_outputs", value=True, why=why)
     rate, why = (5e-4, "keeps what the model knows") if fine_tunes else _learning_rate(reach)
     yield from _rate_choices(reach, rate, why, f"for {pairs}")
     yield from _limit_choices(limits, reach)

@@ -18,6 +18,7 @@ from tformer_cli.structure import structure
 from tformer_cli.text.loading.loader import LoaderPosition
 from tformer_cli.trainer.config import ValidationConfig
 from tformer_cli.trainer.events import RolledBack
+from tformer_cli.trainer.hardware import is_compiled
 from tformer_cli.trainer.report_interval import LossHistory
 from tformer_cli.wording import count_of
 
@@ -40,6 +41,8 @@ class TrainingState:
     """Processes that made the last steps."""
     by_kernels: bool = False
     """True if the last steps were computed by the compiled kernels."""
+    is_compiled: bool = False
+    """True if torch has compiled their layers."""
     precision: str = ""
     """Library of their products; empty, like the next two, in older checkpoints."""
     device: str = ""
@@ -118,7 +121,7 @@ def restore_generators(tensors: dict[str, Tensor], device: torch.device) -> None
         torch.cuda.set_rng_state(tensors["generator.cuda"].cpu(), device)
 
 
-CONDITIONS = ("world_size", "by_kernels", "precision", "device", "n_threads")
+CONDITIONS = ("world_size", "by_kernels", "is_compiled", "precision", "device", "n_threads")
 
 
 def present_conditions(model: Model, precision: Precision, world_size: int) -> dict[str, Any]:
@@ -126,6 +129,7 @@ def present_conditions(model: Model, precision: Precision, world_size: int) -> d
     return {
         "world_size": world_size,
         "by_kernels": model.operations is not None,
+        "is_compiled": is_compiled(model),
         "precision": precision,
         "device": device,
         "n_threads": torch.get_num_threads() if device == "cpu" else 0,
@@ -143,9 +147,10 @@ def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]
     if before.world_size != now["world_size"]:
         had = count_of(before.world_size, "process", "processes")
         notes.append(f"a run of {had} resumes with {now['world_size']}; {all_but_chance}")
-    if before.by_kernels != now["by_kernels"]:
-        how = "with" if now["by_kernels"] else "without"
-        notes.append(f"the run resumes {how} compiled kernels, unlike before; {all_but_chance}")
+    for name, what in (("by_kernels", "compiled kernels"), ("is_compiled", "torch.compile")):
+        if getattr(before, name) != now[name]:
+            how = "with" if now[name] else "without"
+            notes.append(f"the run resumes {how} {what}, unlike before; {all_but_chance}")
     for name, words, what in (
         ("device", "the run moves from {old} to {new}", all_but_chance),
         ("precision", "the run resumes in {new}, before it was {old}", all_but_roundings),
