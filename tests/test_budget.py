@@ -19,22 +19,22 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4223,
-    "core": 71157,
-    "corpora_tools": 12649,
+    "core": 72150,
+    "corpora_tools": 12740,
     "documents": 6598,
-    "instruments": 14339,
-    "interchange": 3240,
+    "instruments": 14374,
+    "interchange": 3243,
     "legacy": 1187,
     "page": 761,
     "serve": 8318,
     "tests of built_in": 1122,
-    "tests of core": 65830,
-    "tests of corpora_tools": 6753,
+    "tests of core": 68150,
+    "tests of corpora_tools": 6819,
     "tests of documents": 4999,
     "tests of instruments": 6144,
     "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of page": 1896,
+    "tests of page": 1908,
     "tests of serve": 8095,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
@@ -42,7 +42,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 558
+MODULES = 560
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

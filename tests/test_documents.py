@@ -138,8 +138,8 @@ vocab_size = 700
 d_model = 32
 n_heads = 4
 d_ff = 32
-n_encoder_layers = 2
-n_decoder_layers = 2
+n_encoder_layers = 3
+n_decoder_layers = 3
 norm = "pre"
 [training]
 tokens_per_batch = 1000

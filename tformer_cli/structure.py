@@ -32,7 +32,7 @@ class StructureError(ValueError):
         self.key = key
         self.problem = problem
         self.others: list[StructureError] = []
-        """What else does not fit, in the error that is raised."""
+        """Errors of other keys, in the one that is raised."""
 
 
 class _UnknownKeyError(StructureError):

@@ -296,14 +296,14 @@ def _together(
     if launch.world_size == 1:
         return nullcontext(Processes())
     # torch's collectives take long to load, and most runs have one process
-    from tformer_cli.trainer.processes.distributed import join_processes
+    from tformer_cli.trainer.processes.distributed import JoinedProcesses, join_processes
 
-    return join_processes(
-        launch,
-        place,
-        shards_optimizer=recipe.training.shard_optimizer,
-        shards_weights=recipe.training.shard_weights,
-    )
+    kind, shards_optimizer = JoinedProcesses, recipe.training.shard_optimizer
+    if recipe.training.shard_weights:  # the optimizer's state is divided as its weights are
+        from tformer_cli.trainer.processes.sharded import ShardedProcesses
+
+        kind, shards_optimizer = ShardedProcesses, False
+    return join_processes(launch, place, kind, shards_optimizer=shards_optimizer)
 
 
 @contextmanager

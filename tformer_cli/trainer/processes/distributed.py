@@ -71,7 +71,11 @@ class KeyStore(Protocol):
 
 @contextmanager
 def join_processes(
-    launch: Launch, device: torch.device, *, shards_optimizer: bool, shards_weights: bool = False
+    launch: Launch,
+    device: torch.device,
+    kind: "type[JoinedProcesses]",
+    *,
+    shards_optimizer: bool,
 ) -> Iterator[Processes]:
     """Meets the other processes; they part at the end."""
     # The first process that fails speaks for all; the others then end in silence.
@@ -80,12 +84,7 @@ def join_processes(
     except ProcessLost as error:
         raise _pick_error(launch, error) from error
     try:
-        if shards_weights:  # which loads much of torch
-            from tformer_cli.trainer.processes.sharded import ShardedProcesses
-
-            yield ShardedProcesses(launch, store, device, shards_optimizer=False)
-        else:
-            yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
+        yield kind(launch, store, device, shards_optimizer=shards_optimizer)
         with collective_errors():
             dist.barrier()
             dist.destroy_process_group()
