@@ -144,6 +144,11 @@ def exports_of(modules: Iterable[str], *more: str) -> str:
     return f"export {{ {', '.join(sorted(names))} }};\n"
 
 
+OUR_PAGE = '<meta name="generator" content="tformer">'
+EXPORTED_PAGE = '<meta name="generator" content="tformer export">'
+"""The same line of a page with a model inside, which another export may replace."""
+
+
 def live_page(
     title: str,
     data: Mapping[str, object],
@@ -171,7 +176,7 @@ def live_page(
     ]
     # A name is not ours: it must not open an element or a slot
     page = _part("page.html").replace("{{title}}", escape(title).replace("{", "&#123;"))
-    page = _POLICY.sub(lambda _: policy, page)
+    page = _POLICY.sub(lambda _: policy, page.replace(OUR_PAGE, EXPORTED_PAGE))
     page = _STYLE.sub(lambda _: f"<style>{style}</style>", page)
     page = _SCRIPT.sub(lambda _: f"{''.join(elements)}<script>{_RUN_CODE}</script>", page)
     return page.replace(DATA_SLOT, _as_json({"model": None, "sentences": [], **data}))

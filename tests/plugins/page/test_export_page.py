@@ -19,7 +19,7 @@ from tests.commands import refused, run
 from tests.models import save_random
 from tformer_cli.artifacts.weights_file import SCALE, read_floats
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.inspect.frame import join_modules, live_modules
+from tformer_cli.inspect.frame import OUR_PAGE, join_modules, live_modules
 from tformer_cli.plugins.page import export
 from tformer_cli.search.sentences import ABBREVIATIONS, BEFORE_NUMBERS, split_sentences
 
@@ -69,10 +69,11 @@ def test_an_earlier_page_is_replaced_and_other_files_are_not(zoo, tmp_path):
         assert run("export", zoo[kind], "--format", "page", "-o", path).exit_code == 0
     model = json.loads(blocks_of(path.read_text("utf-8"))["model"])
     assert model["verbs"] == ["classify"]
-    path.write_text("<!DOCTYPE html><p>my own")
-    says = f"{path} is already there"
-    refused("export", zoo["translate"], "--format", "page", "-o", path, says=says)
-    assert path.read_text() == "<!DOCTYPE html><p>my own"
+    for text in ("<!DOCTYPE html><p>my own notes on tformer", OUR_PAGE):
+        path.write_text(text)
+        says = f"{path} is already there"
+        refused("export", zoo["translate"], "--format", "page", "-o", path, says=says)
+        assert path.read_text() == text
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
-from tformer_cli.files.regular_file import content_of
 from tformer_cli.sockets import load_place
 
 TOKENIZER = "tokenizer.json"
@@ -112,10 +111,20 @@ def _free_place(export_format: Format, output: Path | None) -> Path:
         raise UsageError(
             f"--output: must be given with --format {export_format}; name a new {what}"
         )
-    # A model has one page: that of an earlier state is replaced
-    if not (is_page and output.is_file() and content_of(output) == ("HTML", True)):
+    # A model that was trained on has another page in the place of its first
+    if not (is_page and _is_exported_page(output)):
         check_free(output, names="file" if is_page else "directory")
     return output
+
+
+def _is_exported_page(path: Path) -> bool:
+    """Returns whether a file begins as pages with a model do."""
+    from tformer_cli.inspect.frame import EXPORTED_PAGE
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return EXPORTED_PAGE.encode() in file.read(4096)
 
 
 def _check_quantization(quantization: Quantization | None) -> None:
