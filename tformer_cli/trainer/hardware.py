@@ -114,7 +114,7 @@ def settle_compiling(model: Model, config: TrainingConfig, epoch_tokens: int) ->
     if config.compile is True or expected_minutes(model, config, epoch_tokens) <= COMPILED_FROM:
         return config.compile is True, ""
     if obstacle:
-        return False, f"layers are not compiled by torch, which has no way with {obstacle}"
+        return False, f"layers are not compiled: torch cannot compile them with {obstacle}"
     return True, "layers are compiled by torch at the first batches, which takes a minute or two"
 
 

@@ -63,7 +63,7 @@ def test_a_study_is_copied_as_one_and_is_no_recipe(tmp_path, monkeypatch):
         )
 
 
-def test_each_wrong_key_of_a_recipe_gets_a_line(tmp_path):
+def test_each_unknown_key_and_wrong_type_of_a_recipe_gets_a_line(tmp_path):
     path = tmp_path / "my.toml"
     path.write_text(
         "[data]\ntrain = [{ sauce = 'a.en', target = 3 }]\n"

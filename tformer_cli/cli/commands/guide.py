@@ -227,9 +227,9 @@ def check(
     """Check recipes without training.
 
     Finds what `tformer train` and `tformer distill` would refuse before they read any text: keys,
-    values, combinations, missing files. Each wrong key gets a line on stderr, and the exit status
-    is 2; what concerns several keys or files is looked at once each key is right. Correct recipes
-    are named on stdout.
+    values, combinations, missing files. Each unknown key and each value of a wrong type gets a
+    line on stderr, other mistakes are named one at a time, and the exit status is 2. Correct
+    recipes are named on stdout.
 
     Examples:
         tformer recipes check my.toml

@@ -53,9 +53,9 @@ MOST_LABELS, EXAMPLES_A_LABEL = 100, 10
 """Different lines of a side that are labels: at most as many, each of as many examples."""
 TABLE = ".tsv"
 LARGEST = MIB
+"""Bytes of a chosen recipe."""
 _BATCH_KEYS = frozenset({"training", "training.tokens_per_batch", "training.accumulate"})
 """Keys of a recipe after which its batches are as the user says."""
-"""Bytes of a chosen recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ typedef struct {
     int64_t n_threads;
 } AttentionPass;
 
-/* weights = softmax(query·keyᵀ/√E), both turned, within each sentence, context = weights·value (Vaswani et al.
-   2017, section 3.2.1). Returns false where there is no memory. */
+/* weights = softmax(query·keyᵀ/√E), both turned, within each sentence, context = weights·value
+   (Vaswani et al. 2017, section 3.2.1). Returns false where there is no memory. */
 bool tformer_attend(const AttentionPass *pass);
 
 /* Gradients of queries, keys and values from that of the context. With weights P and dP = dC·Vᵀ:

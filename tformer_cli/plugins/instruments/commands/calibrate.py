@@ -126,8 +126,7 @@ def _tell_limits(
         )
     if report.is_alone:
         note(
-            "only the log-probability is weighed: all signals together tell fewer of these lines "
-            "apart",
+            "only the log-probability is weighed: all signals together rank these lines worse",
             quiet=quiet,
         )
     if has_shortlist:

@@ -10,7 +10,8 @@ steps, and both are logistic regressions:
 
 All numbers of the report come from lines outside the fit: the lines are divided into five parts,
 and each is judged by a fit to the other four. Where the log-probability by itself tells more of
-those lines apart than all signals together, only it is weighed.
+those lines apart than all signals together, only it is weighed (this choice is made on the same
+lines).
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ class CalibrationReport:
             "schema": "tformer.calibration/1",
             "lines": self.lines,
             "wrong": self.wrong,
+            "weighed": "log-probability" if self.is_alone else "all signals",
             "kinds": [kind.record() for kind in self.kinds],
             "measures": {
                 name: dict(zip(columns, values, strict=True))
