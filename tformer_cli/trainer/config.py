@@ -218,6 +218,14 @@ class TrainingConfig:
         return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
 
     @property
+    def mean_growth(self) -> float:
+        """Mean factor of `batch_growth` over the steps of a run."""
+        shares, factors = zip((0.0, 1), *self.batch_growth, strict=True)
+        ends = (*shares[1:], 1.0)
+        parts = zip(shares, ends, factors, strict=True)
+        return sum((end - start) * factor for start, end, factor in parts)
+
+    @property
     def n_passes(self) -> int:
         return 2 if self.r_drop else 1
 
