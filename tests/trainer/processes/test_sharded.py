@@ -18,13 +18,16 @@ from tests.trainer.processes.jobs import (
     statuses,
     weights,
 )
+from tests.watched_training import Watcher
 from tests.zoo import recipe_of, tformer
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.train import train as workflow
 from tformer_cli.trainer.config import StartConfig, TrainingConfig
+from tformer_cli.trainer.events import RunStarted
 from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 
 KINDS = ["translate", "variant", "gpt", "llama", "masked", "classifier", "tagger"]
 SHARDED = ["--set", "training.shard_weights=true"]
@@ -223,6 +226,16 @@ def test_what_was_not_tried_with_parts_is_refused(others):
     *_, name = others
     with pytest.raises(ValueError, match=f"^shard_weights: does not work with {name}"):
         TrainingConfig(shard_weights=True, **others)
+
+
+def test_with_one_process_there_is_nothing_to_divide(tmp_path, kernels):
+    watcher = Watcher()
+    recipe = tiny_translator(tmp_path, training={"max_steps": 1, "shard_weights": True})()
+    workflow.train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    (started,) = watcher.of(RunStarted)
+    assert "training.shard_weights has no effect with one process" in started.notes
+    assert "without compiled kernels" not in " ".join(started.notes)
+    assert Checkpoints(tmp_path / "run").load_state(1).by_kernels
 
 
 @pytest.mark.parametrize(
