@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -220,10 +221,8 @@ class TrainingConfig:
     @property
     def mean_growth(self) -> float:
         """Mean factor of `batch_growth` over the steps of a run."""
-        shares, factors = zip((0.0, 1), *self.batch_growth, strict=True)
-        ends = (*shares[1:], 1.0)
-        parts = zip(shares, ends, factors, strict=True)
-        return sum((end - start) * factor for start, end, factor in parts)
+        points = [(0.0, 1), *self.batch_growth, (1.0, 1)]
+        return sum((end - start) * factor for (start, factor), (end, _) in pairwise(points))
 
     @property
     def n_passes(self) -> int:

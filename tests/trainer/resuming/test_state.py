@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -219,9 +220,8 @@ def test_nothing_is_said_of_what_is_the_same_or_unknown_or_of_a_new_run():
 def test_the_present_conditions_are_fields_of_a_state(model, one_thread):
     from tformer_cli.artifacts.model_directory import load_model_directory
 
-    conditions = present_conditions(
-        load_model_directory(model).model, "bfloat16", 3, shards_weights=True
-    )
+    three = SimpleNamespace(world_size=3, shards_weights=True)
+    conditions = present_conditions(load_model_directory(model).model, "bfloat16", three)
     assert conditions.keys() == set(CONDITIONS)
     state = replace(TrainingState(), **conditions)
     assert (state.world_size, state.by_kernels, state.precision) == (3, False, "bfloat16")

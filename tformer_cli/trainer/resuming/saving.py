@@ -321,7 +321,7 @@ class RunSaver:
 
 
 def _fulfill(writing: Future[Written], write: Callable[[], Written]) -> None:
-    """Writes, and gives what came of it to those who wait."""
+    """Writes; result or error are for whoever waits for them."""
     try:
         writing.set_result(write())
     except BaseException as failed:  # noqa: BLE001 - raised where it is waited for

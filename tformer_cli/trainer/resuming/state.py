@@ -19,6 +19,7 @@ from tformer_cli.text.loading.loader import LoaderPosition
 from tformer_cli.trainer.config import ValidationConfig
 from tformer_cli.trainer.events import RolledBack
 from tformer_cli.trainer.hardware import is_compiled
+from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.report_interval import LossHistory
 from tformer_cli.wording import count_of
 
@@ -128,15 +129,13 @@ CONDITIONS = (
 )  # fmt: skip
 
 
-def present_conditions(
-    model: Model, precision: Precision, world_size: int, *, shards_weights: bool
-) -> dict[str, Any]:
+def present_conditions(model: Model, precision: Precision, processes: Processes) -> dict[str, Any]:
     device = next(model.parameters()).device.type
     return {
-        "world_size": world_size,
+        "world_size": processes.world_size,
         "by_kernels": model.operations is not None,
         "is_compiled": is_compiled(model),
-        "shards_weights": shards_weights,
+        "shards_weights": processes.shards_weights,
         "precision": precision,
         "device": device,
         "n_threads": torch.get_num_threads() if device == "cpu" else 0,
