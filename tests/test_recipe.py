@@ -98,6 +98,14 @@ def test_where_the_data_come_from_may_differ_and_is_missing_in_old_runs(path, tm
     assert differing_keys(old, new) == []
 
 
+def test_what_processes_divide_may_change(path):
+    old, new = (
+        load_recipe(path),
+        [f"training.shard_{what}=true" for what in ("optimizer", "weights")],
+    )
+    assert differing_keys(old, load_recipe(path, new)) == []
+
+
 YOUR_OWN = ("template", "tag")
 """Recipes that read the files of who copies them."""
 

@@ -321,6 +321,8 @@ class Odd:
     wheel: Wheel | None = None
     flag: bool = False
     scores: list[dict[str, float]] = field(default_factory=list)
+    choice: Literal["auto", "off"] | bool | None = "auto"
+    several: int | tuple[int, ...] = 1
 
 
 @pytest.mark.parametrize(
@@ -335,6 +337,9 @@ class Odd:
         ({"wheel": {"size": 1.0}}, "wheel.size: must be a whole number; found 1.0"),
         ({"scores": [{"a": 1}, {"a": []}]}, "scores.1.a: must be a number; found []"),
         ({"flag": 1}, "flag: must be true or false; found 1"),
+        ({"choice": "of"}, "choice: must be 'auto', 'off', true or false; found \"of\""),
+        ({"several": "1"}, 'several: must be a whole number or a list; found "1"'),
+        ({"several": [1, "2"]}, 'several.1: must be a whole number; found "2"'),
     ],
 )
 def test_every_type_is_checked(values, message):

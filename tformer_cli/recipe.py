@@ -45,12 +45,12 @@ from tformer_cli.wording import did_you_mean, suggestions
 LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = (
     "data.cache_directory", "data.origin", "decoding.batch_tokens", "training.inspect_every",
-    "training.compile",
+    "training.compile", "training.shard_optimizer", "training.shard_weights",
 )  # fmt: skip
 """Keys that may change when a run resumes, as they do not affect its result.
 
 Paths of caches, remarks on the data, batch sizes of decoding, the interval of inspections; and
-whether layers are compiled, of which a note says when it changes.
+whether layers are compiled and what processes divide, of which notes say when it changes rounding.
 """
 START_KEYS = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""

@@ -6,7 +6,6 @@ unknown keys of dataclasses. Finding these takes the same walk over types as the
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -72,15 +71,20 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if choices := literal_values(kind):
         *others, last = [repr(choice) for choice in choices if choice is not None]
-        known = " or ".join(filter(None, [", ".join(others), last]))
+        known = " or ".join(filter(None, [", ".join(others).replace(" or ", ", "), last]))
         _check(value in choices, path, f"must be {known}", value)
         return value
     if origin in (Union, UnionType):  # of types, or of a type and None
-        *others, last = (part for part in parts if part is not NoneType)
-        for part in others:
-            with suppress(StructureError):
-                return _convert(part, value, path)
-        return None if value is None and NoneType in parts else _convert(last, value, path)
+        if value is None and NoneType in parts:
+            return None
+        errors = []
+        for part in parts:
+            if part is not NoneType:
+                try:
+                    return _convert(part, value, path)
+                except StructureError as error:
+                    errors.append(error)
+        raise _joined(errors, path)
     if origin in (tuple, list):
         _check(isinstance(value, list | tuple), path, "must be a list", value)
         if origin is list or parts[-1] is Ellipsis:
@@ -92,6 +96,19 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
         _check(isinstance(value, Mapping), path, "must be a table", value)
         return {key: _convert(parts[1], item, _below(path, key)) for key, item in value.items()}
     return value if kind is Any else _scalar(kind, value, path)
+
+
+def _joined(errors: list[StructureError], path: str) -> StructureError:
+    """Says of a value that has none of several types which they are."""
+    *_, error = errors
+    # What is wrong inside of a list or a table says more
+    if any(each.key != path or not each.problem.startswith("must be ") for each in errors):
+        return error
+    problems = [each.problem.removeprefix("must be ").partition("; found ") for each in errors]
+    *others, last = dict.fromkeys(words for words, _, _ in problems)
+    joint = ", " if " or " in last else " or "
+    words = joint.join(filter(None, [", ".join(others).replace(" or ", ", "), last]))
+    return StructureError(path, f"must be {words}{''.join(problems[-1][1:])}")
 
 
 def _record(kind: Any, value: Any, path: str) -> Any:

@@ -102,6 +102,22 @@ def test_the_time_of_a_run_is_foreseen_by_its_first_limit(changes, minutes):
     assert expected == pytest.approx(minutes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "world_size", "n_batches"),
+    [
+        ({"accumulate": 6}, 2, 3000),
+        ({"accumulate": 2}, 8, 1000),  # a quarter of a batch keeps the host as busy
+        ({"batch_growth": ((0.5, 2), (0.75, 6))}, 1, 500 + 250 * 2 + 250 * 6),
+        ({"batch_growth": ((0.5, 3),), "accumulate": 2}, 2, 2000),
+        ({"batch_growth": ((0.5, 3),), "max_tokens": 40_960}, 1, 10),
+    ],
+)
+def test_steps_grow_and_processes_share_them(changes, world_size, n_batches):
+    config = run_of(**{"max_steps": 1000, **changes})
+    minutes = expected_minutes(make_model(), config, 0, world_size)
+    assert minutes == pytest.approx(n_batches * 4 * 7e-4 / 60)
+
+
 def test_large_models_take_the_time_of_their_operations():
     with torch.device("meta"):
         model = Transformer(ModelConfig(**PRESETS["base"]), 37_000)

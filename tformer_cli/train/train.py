@@ -371,7 +371,7 @@ def prepare(
     origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
-    model_notes = [*remarks, *_set_up(model, recipe, precision, device, corpora)]
+    model_notes = [*remarks, *_set_up(model, recipe, precision, device, corpora, processes)]
     tf32 = recipe.training.precision == "tf32"
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision, tf32=tf32)
     several = share_of_several(corpora) if training.examples.are_translated else None
@@ -409,14 +409,19 @@ def _set_up(
     precision: Precision,
     device: torch.device,
     corpora: Sequence[EncodedCorpus],
+    processes: Processes,
 ) -> Iterator[str]:
     """Freezes weights and chooses how layers are computed; yields notes on it."""
     yield from freeze(model, recipe)
-    if recipe.training.shard_weights:
+    if recipe.training.shard_weights and processes.world_size == 1:
+        yield "training.shard_weights has no effect with one process"
+    if processes.shards_weights:
         yield "training without compiled kernels: training.shard_weights divides the weights"
     else:
         epoch_tokens = 0 if device.type == "cpu" else PairLengths.of(corpora).total
-        compiles, note = settle_compiling(model, recipe.training, epoch_tokens)
+        compiles, note = settle_compiling(
+            model, recipe.training, epoch_tokens, processes.world_size
+        )
         if note:
             yield note
         yield from use_kernels(model, compiles=compiles)
@@ -475,7 +480,7 @@ def _same_fingerprints(
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     """Finds the token budget of a new run, or tries the recipe's on a GPU."""
     fixed_budget, trainer = recipe.training.tokens_per_batch, prepared.trainer
-    if recipe.training.shard_weights:  # trying takes all processes
+    if trainer.processes.shards_weights:  # trying takes all of them
         return prepared.started
     if fixed_budget and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started

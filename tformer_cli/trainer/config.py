@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -216,6 +217,12 @@ class TrainingConfig:
     @property
     def has_limit(self) -> bool:
         return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
+
+    @property
+    def mean_growth(self) -> float:
+        """Mean factor of `batch_growth` over the steps of a run."""
+        points = [(0.0, 1), *self.batch_growth, (1.0, 1)]
+        return sum((end - start) * factor for (start, factor), (end, _) in pairwise(points))
 
     @property
     def n_passes(self) -> int:

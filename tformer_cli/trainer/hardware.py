@@ -92,13 +92,16 @@ def recompute_layers(model: Model, *, recomputes: bool = True) -> None:
             module.recomputes = recomputes
 
 
-def settle_compiling(model: Model, config: TrainingConfig, epoch_tokens: int) -> tuple[bool, str]:
+def settle_compiling(
+    model: Model, config: TrainingConfig, epoch_tokens: int, world_size: int = 1
+) -> tuple[bool, str]:
     """Decides whether a run compiles its layers; with a note where "auto" does, or cannot.
 
     Args:
         model: on the device that it trains on.
         config: of the run.
         epoch_tokens: tokens of the corpora, of the larger side; 0 on a CPU.
+        world_size: processes that share each step.
 
     Raises:
         RecipeError: if the recipe asks for what torch cannot do.
@@ -111,29 +114,36 @@ def settle_compiling(model: Model, config: TrainingConfig, epoch_tokens: int) ->
         obstacle = "a GPU for which Triton is missing"
     if config.compile is True and obstacle:
         raise RecipeError(f"training.compile: torch compiles no layers with {obstacle}; omit it")
-    if config.compile is True or expected_minutes(model, config, epoch_tokens) <= COMPILED_FROM:
-        return config.compile is True, ""
+    if config.compile is True:
+        return True, ""
+    if expected_minutes(model, config, epoch_tokens, world_size) <= COMPILED_FROM:
+        return False, ""
     if obstacle:
         return False, f"layers are not compiled: torch cannot compile them with {obstacle}"
     return True, "layers are compiled by torch at the first batches, which takes a minute or two"
 
 
-def expected_minutes(model: Model, config: TrainingConfig, epoch_tokens: int) -> float:
+def expected_minutes(
+    model: Model, config: TrainingConfig, epoch_tokens: int, world_size: int = 1
+) -> float:
     """Estimates how long a run takes on a GPU without compiling, up to the first of its limits.
 
     Nothing is measured, so that all parts of a run get the same answer: a batch takes its
     operations at `_RATE`, or as long as the host needs to start the kernels of its layers.
     """
     budget = config.tokens_per_batch or _BUDGET
+    n_batches = config.accumulate * config.mean_growth
     limits = (
-        config.max_steps * config.accumulate * budget,
+        config.max_steps * n_batches * budget,
         config.max_tokens,
         config.max_epochs * epoch_tokens,
     )
     n_tokens = min((limit for limit in limits if limit), default=math.inf)
     flops = training_flops_per_token(model.config, model.vocab_size, _LENGTH, _LENGTH)
     n_layers = model.config.n_encoder_layers + model.config.n_decoder_layers
-    seconds = n_tokens * max(flops / _RATE, n_layers * _LAYER_SECONDS / budget)
+    # Fewer batches than processes are cut, and each part takes the host as long as a whole one
+    part = budget * min(1.0, n_batches / world_size)
+    seconds = n_tokens / world_size * max(flops / _RATE, n_layers * _LAYER_SECONDS / part)
     return min(config.n_passes * seconds / 60.0, config.max_minutes or math.inf)
 
 

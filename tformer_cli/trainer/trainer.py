@@ -122,7 +122,7 @@ class Trainer:
         self.state = TrainingState.from_json(values["state"])
         self._broadcast()
         notes = [values["note"]] if values["note"] else []
-        now = present_conditions(self.model, self.precision, self.processes.world_size)
+        now = present_conditions(self.model, self.precision, self.processes)
         notes += notes_of_changes(self.state, now)
         self.state = replace(self.state, **now)
         return notes

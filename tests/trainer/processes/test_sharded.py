@@ -18,16 +18,20 @@ from tests.trainer.processes.jobs import (
     statuses,
     weights,
 )
+from tests.watched_training import Watcher
 from tests.zoo import recipe_of, tformer
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.train import train as workflow
 from tformer_cli.trainer.config import StartConfig, TrainingConfig
+from tformer_cli.trainer.events import RunStarted
 from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 
 KINDS = ["translate", "variant", "gpt", "llama", "masked", "classifier", "tagger"]
 SHARDED = ["--set", "training.shard_weights=true"]
+WHOLE = ["--set", "training.shard_weights=false"]
 SETTINGS = (
     "training.max_steps=6", "training.report_every=1", "training.checkpoint_every=2",
     "training.warmup_steps=1", "training.learning_rate=0.001", 'training.precision="float32"',
@@ -56,12 +60,13 @@ class ShardedJobs(Jobs):
         self.inputs = inputs
 
     def add_kind(self, name, kind, *starts, settings=()):
-        """Adds starts of one run, each (number of processes, faults)."""
+        """Adds starts of one run, each (number of processes, faults, further words)."""
         recipe = self.directory / f"{kind}.toml"
         recipe.write_text(recipe_of(kind, self.inputs))
         words = [word for pair in (*SETTINGS, *settings) for word in ("--set", pair)]
-        for n, faults in starts:
-            self.add(name, n, *words, *SHARDED, "--device", "cpu", recipe=recipe, **faults)
+        for n, faults, *more in starts:
+            options = (*words, *SHARDED, *more, "--device", "cpu")
+            self.add(name, n, *options, recipe=recipe, **faults)
 
 
 STOP = {"end": ["SIGTERM", 0, 3]}
@@ -76,6 +81,8 @@ def ended(directory, zoo):
             jobs.add_kind(f"{kind}-{n}", kind, (n, {}))
         jobs.add_kind(f"alone-{n}", "translate", (n, {}), settings=[OTHERS["alone"][1]])
     jobs.add_kind("two-one", "translate", (2, STOP), (1, {}))
+    jobs.add_kind("parts-whole", "translate", (2, STOP), (2, {}, *WHOLE))
+    jobs.add_kind("whole-parts", "translate", (2, STOP, *WHOLE), (2, {}))
     return jobs.do()
 
 
@@ -144,6 +151,12 @@ def assert_goes_on(ended, directory, name):
     assert set(statuses(ended[name][0])) == {143}
     assert "resumes with" in ended[name][1][0][2]
     assert_like(ended, directory, name, "translate-1")
+
+
+@pytest.mark.parametrize("name", ["parts-whole", "whole-parts"])
+def test_a_run_goes_on_with_and_without_parts(ended, directory, name):
+    assert_goes_on(ended, directory, name)
+    assert "training.shard_weights, unlike before" in ended[name][1][0][2]
 
 
 def test_a_run_of_two_processes_goes_on_with_one(ended, directory):
@@ -223,6 +236,16 @@ def test_what_was_not_tried_with_parts_is_refused(others):
     *_, name = others
     with pytest.raises(ValueError, match=f"^shard_weights: does not work with {name}"):
         TrainingConfig(shard_weights=True, **others)
+
+
+def test_with_one_process_there_is_nothing_to_divide(tmp_path, kernels):
+    watcher = Watcher()
+    recipe = tiny_translator(tmp_path, training={"max_steps": 1, "shard_weights": True})()
+    workflow.train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    (started,) = watcher.of(RunStarted)
+    assert "training.shard_weights has no effect with one process" in started.notes
+    assert "without compiled kernels" not in " ".join(started.notes)
+    assert Checkpoints(tmp_path / "run").load_state(1).by_kernels
 
 
 @pytest.mark.parametrize(

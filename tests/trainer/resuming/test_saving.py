@@ -1,16 +1,23 @@
 """Checkpoints that a thread writes while training goes on."""
 
 import errno
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 import torch
 
+from tests.trainer.processes.jobs import environment
 from tests.watched_training import sha256
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.files.atomic import not_writable
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.recipe import load_recipe
+from tformer_cli.train.train import train
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.optimizers.optimizer import MovingAverage, make_optimizer
 from tformer_cli.trainer.resuming import saving
@@ -153,6 +160,40 @@ def test_an_error_of_the_training_is_raised_after_the_write_and_before_its_error
     with pytest.raises(KeyError, match="training") as failed, saver.finish_writes():
         raise KeyError("training")
     assert "no space left" in str(failed.value.__cause__)
+
+
+def test_so_is_one_before_an_unforeseen_error_of_the_write(make, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "save", lambda *_: {}["file"])
+    saver, _ = make()
+    saver.save(TrainingState(step=1))
+    with pytest.raises(ValueError, match="training") as failed, saver.finish_writes():
+        raise ValueError("training")
+    assert isinstance(failed.value.__cause__, KeyError)
+
+
+def test_a_second_interrupt_does_not_wait(make, held):
+    saver, _ = make()
+    saver.save(TrainingState(step=1))
+    with pytest.raises(KeyboardInterrupt), saver.finish_writes():
+        raise KeyboardInterrupt
+    assert not saver._writing.done()
+
+
+@pytest.mark.parametrize("moment", ["held", "busy"])
+def test_nor_does_the_program_and_the_half_written_part_is_no_checkpoint(tmp_path, moment):
+    script = Path(__file__).with_name("interrupted_twice.py")
+    words = [sys.executable, script, tmp_path, moment]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, timeout=LATEST, env=environment()
+    )
+    assert done.returncode == 128 + signal.SIGINT, done.stderr
+    assert "FATAL" not in done.stderr
+    run = tmp_path / "run"
+    (partial,) = (run / "checkpoints").glob("step-000002.*")
+    assert Checkpoints(run).steps() == []
+    train(load_recipe(str(run / "recipe.toml")), run)
+    assert not partial.exists()
+    assert Checkpoints(run).steps() == [2, 4]
 
 
 def test_the_end_of_a_run_waits_for_its_last_checkpoint(make, held):

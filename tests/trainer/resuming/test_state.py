@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,7 +157,7 @@ class Saver:
 
 
 def test_who_computes_is_known_after_a_return():
-    conditions = dict(zip(CONDITIONS, (3, True, True, "bfloat16", "cpu", 2), strict=True))
+    conditions = dict(zip(CONDITIONS, (3, True, True, True, "bfloat16", "cpu", 2), strict=True))
     state = TrainingState(step=7, fingerprints=["a"], **conditions)
     saver = Saver()
     back = roll_back(saver, state, Diverged("the loss is no number", 0), 3)
@@ -169,6 +170,7 @@ NOW = {
     "world_size": 1,
     "by_kernels": True,
     "is_compiled": False,
+    "shards_weights": False,
     "precision": "float32",
     "device": "cpu",
     "n_threads": 2,
@@ -189,6 +191,10 @@ ROUNDINGS = "same data and steps, but different rounding"
         (
             {"is_compiled": True},
             f"the run resumes without torch.compile, unlike before; {CHANCE}",
+        ),
+        (
+            {"shards_weights": True},
+            f"the run resumes without training.shard_weights, unlike before; {CHANCE}",
         ),
         (
             {"precision": "bfloat16"},
@@ -214,7 +220,8 @@ def test_nothing_is_said_of_what_is_the_same_or_unknown_or_of_a_new_run():
 def test_the_present_conditions_are_fields_of_a_state(model, one_thread):
     from tformer_cli.artifacts.model_directory import load_model_directory
 
-    conditions = present_conditions(load_model_directory(model).model, "bfloat16", 3)
+    three = SimpleNamespace(world_size=3, shards_weights=True)
+    conditions = present_conditions(load_model_directory(model).model, "bfloat16", three)
     assert conditions.keys() == set(CONDITIONS)
     state = replace(TrainingState(), **conditions)
     assert (state.world_size, state.by_kernels, state.precision) == (3, False, "bfloat16")

@@ -27,6 +27,8 @@ class Processes:
 
     rank = 0
     world_size = 1
+    shards_weights = False
+    """True if each process holds a part of every weight."""
 
     @property
     def is_first(self) -> bool:

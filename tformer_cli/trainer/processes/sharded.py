@@ -37,6 +37,7 @@ from tformer_cli.trainer.processes.distributed import JoinedProcesses
 class ShardedProcesses(JoinedProcesses):
     """One of several processes that each hold a part of every weight; see `Processes`."""
 
+    shards_weights = True
     _loaded: Mapping[str, Tensor]
     """Whole weights that this process has read and not given out yet."""
     _loaded_state: Mapping[str, Tensor]

@@ -2,15 +2,22 @@
 
 The training thread only copies the tensors; another thread writes the copy while the next steps
 are computed. At most one write is in flight. Whatever reads checkpoints waits for it first, and so
-does the end of a run, whether by its limit, a signal or an error.
+does the end of a run, whether by its limit, a signal or an error. Only a second Ctrl-C does not
+wait: what was written is then left aside, under a name that is no checkpoint's.
 """
 
+import atexit
 import copy
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -39,6 +46,9 @@ from tformer_cli.trainer.segment_memory import SegmentMemory
 COPY_SHARE = 0.1
 """Share of a CPU's free memory that a copy may take; a run with a larger one waits for its writes:
 its steps may need the rest, and 2.4 s for the base model are little in 1,000 steps."""
+
+WRITER = "checkpoint"
+"""Name of a thread that writes one."""
 
 
 class Written(NamedTuple):
@@ -108,12 +118,11 @@ class RunSaver:
         groups = self._groups(weights, tensors | generator_tensors(self._device))
         has_room = self._has_room(groups)
         copies, await_copies = copy_to_host(groups, self._device) if has_room else (groups, None)
-        # A thread for each write: none is left idle where a process forks
-        writer = ThreadPoolExecutor(max_workers=1)
-        self._writing = writer.submit(
-            self._write, start, copy.deepcopy(state), publish, copies, await_copies
-        )
-        writer.shutdown(wait=False)
+        write = partial(self._write, start, copy.deepcopy(state), publish, copies, await_copies)
+        self._writing = writing = Future[Written]()
+        # A thread for each write: none is left idle where a process forks. Python does not wait for
+        # it at its exit, as it would for an executor's.
+        threading.Thread(target=_fulfill, args=(writing, write), name=WRITER, daemon=True).start()
         if not has_room:
             self.wait()
 
@@ -138,10 +147,12 @@ class RunSaver:
         """Waits at the end for the last write, also after an error, which is raised first."""
         try:
             yield
+        except KeyboardInterrupt:  # a second Ctrl-C does not wait
+            raise
         except BaseException as error:
             try:
                 self.wait()
-            except TformerError as failed:
+            except Exception as failed:
                 raise error from failed
             raise
         self.wait()
@@ -307,6 +318,24 @@ class RunSaver:
             problem = str(error).splitlines()[0]
             raise ArtifactError(f"{path}: is damaged ({problem}); use another checkpoint") from None
         return state
+
+
+def _fulfill(writing: Future[Written], write: Callable[[], Written]) -> None:
+    """Writes; result or error are for whoever waits for them."""
+    try:
+        writing.set_result(write())
+    except BaseException as failed:  # noqa: BLE001 - raised where it is waited for
+        writing.set_exception(failed)
+
+
+@atexit.register
+def _leave_unfinished() -> None:
+    """Ends a process that still writes, as after a second Ctrl-C."""
+    # Python would end the thread where it comes back from a library, which aborts the process
+    if any(thread.name == WRITER for thread in threading.enumerate()):
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(128 + signal.SIGINT)
 
 
 def check_data(state: TrainingState, fingerprints: Sequence[str], names: Sequence[str]) -> None:

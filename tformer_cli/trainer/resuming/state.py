@@ -19,6 +19,7 @@ from tformer_cli.text.loading.loader import LoaderPosition
 from tformer_cli.trainer.config import ValidationConfig
 from tformer_cli.trainer.events import RolledBack
 from tformer_cli.trainer.hardware import is_compiled
+from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.report_interval import LossHistory
 from tformer_cli.wording import count_of
 
@@ -43,6 +44,8 @@ class TrainingState:
     """True if the last steps were computed by the compiled kernels."""
     is_compiled: bool = False
     """True if torch has compiled their layers."""
+    shards_weights: bool = False
+    """True if each process had a part of every weight."""
     precision: str = ""
     """Library of their products; empty, like the next two, in older checkpoints."""
     device: str = ""
@@ -121,15 +124,18 @@ def restore_generators(tensors: dict[str, Tensor], device: torch.device) -> None
         torch.cuda.set_rng_state(tensors["generator.cuda"].cpu(), device)
 
 
-CONDITIONS = ("world_size", "by_kernels", "is_compiled", "precision", "device", "n_threads")
+CONDITIONS = (
+    "world_size", "by_kernels", "is_compiled", "shards_weights", "precision", "device", "n_threads"
+)  # fmt: skip
 
 
-def present_conditions(model: Model, precision: Precision, world_size: int) -> dict[str, Any]:
+def present_conditions(model: Model, precision: Precision, processes: Processes) -> dict[str, Any]:
     device = next(model.parameters()).device.type
     return {
-        "world_size": world_size,
+        "world_size": processes.world_size,
         "by_kernels": model.operations is not None,
         "is_compiled": is_compiled(model),
+        "shards_weights": processes.shards_weights,
         "precision": precision,
         "device": device,
         "n_threads": torch.get_num_threads() if device == "cpu" else 0,
@@ -147,7 +153,11 @@ def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]
     if before.world_size != now["world_size"]:
         had = count_of(before.world_size, "process", "processes")
         notes.append(f"a run of {had} resumes with {now['world_size']}; {all_but_chance}")
-    for name, what in (("by_kernels", "compiled kernels"), ("is_compiled", "torch.compile")):
+    for name, what in (
+        ("by_kernels", "compiled kernels"),
+        ("is_compiled", "torch.compile"),
+        ("shards_weights", "training.shard_weights"),
+    ):
         if getattr(before, name) != now[name]:
             how = "with" if now[name] else "without"
             notes.append(f"the run resumes {how} {what}, unlike before; {all_but_chance}")
