@@ -78,12 +78,13 @@ def test_urls_that_cannot_be_read_with_certainty_are_refused(name, problem):
 def test_a_model_at_a_url_translates_as_it_does_here(zoo, memory):
     url = memory(zoo["translate"], "memory://models/mine")
     memory(zoo.inputs, "memory://models/mine/checkpoints/1")  # of a run: not needed
+    shown = tformer("info", url)
+    assert shown.stderr == f"{url}: copying to the cache\n"
+    assert re.search(rf"Model +{url}\n", shown.stdout)
     lines = ["-i", zoo.inputs / "text.en", "--device", "cpu", "--quiet"]
     assert tformer("translate", url, *lines).stdout == (
         tformer("translate", zoo["translate"], *lines).stdout
     )
-    shown = tformer("info", url).stdout
-    assert re.search(rf"Model +{url}\n", shown)
     copy = local_copy(url)
     assert {path.name for path in copy.iterdir()} >= {"config.json", "model.safetensors"}
     assert not (copy / "checkpoints").exists()

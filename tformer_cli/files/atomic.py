@@ -220,7 +220,7 @@ def remove_if_unheld(path: Path, accepts: Callable[[int], bool] = lambda _: True
         try:
             if accepts(descriptor):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
         finally:
             os.close(descriptor)
 

@@ -149,7 +149,8 @@ def _open_system(url: str) -> tuple[Any, str]:
 
 def _list_files(url: str, system: Any, root: str) -> dict[str, str]:  # noqa: ANN401
     """Lists files by their whole names, each with its name in the copy: "" of a file itself."""
-    found = {*system.find(root), *([root] if system.isfile(root) else [])}
+    is_file = system.isfile(root)  # asked first: what `find` lists is a directory to s3fs
+    found = {*system.find(root), *([root] if is_file else [])}
     files = {path: path[len(root) + 1 :] for path in sorted(found) if not path.endswith("/")}
     files = {path: name for path, name in files.items() if not name.startswith(_LEFT_OUT)}
     if not files:
