@@ -1,15 +1,19 @@
 """Corpora and models at URLs: the results of those on this machine, from copies that are kept."""
 
+import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import refused
 from tests.zoo import recipe_of, tformer
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files import remote
+from tformer_cli.files.atomic import await_directory
 from tformer_cli.files.remote import local_copy, path_in, remote_url
 
 fsspec = pytest.importorskip("fsspec")
@@ -31,20 +35,52 @@ def memory():
     local_copy.cache_clear()
 
 
-def test_urls_are_told_from_paths_and_web_pages(tmp_path, monkeypatch):
+def test_urls_are_told_from_paths(tmp_path, monkeypatch):
     assert remote_url("s3://bucket/a b/c") == "s3://bucket/a b/c"
     assert remote_url(Path("s3://bucket/model")) == "s3://bucket/model"  # which takes a slash
     assert path_in(tmp_path, "x.en") == tmp_path / "x.en"
-    for name in ("runs/mine", "c:/model", "org/name", "https://example.org/model", "s3:", "/a:/b"):
+    assert remote_url("S3://Bucket/Model/") == "s3://Bucket/Model"
+    assert remote_url("abfs://container@account/x@y") == "abfs://container@account/x@y"
+    assert remote_url("hdfs://node:8020/x@y") == "hdfs://node:8020/x@y"
+    for name in ("runs/mine", "c:/model", "C:/model", "org/name", "s3:", "/a:/b", "a:b", "ab:c/d"):
         assert not remote_url(name)
     monkeypatch.chdir(tmp_path)
     Path("s3:/here").mkdir(parents=True)
     assert not remote_url("s3://here")
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("file:///tmp/x", "file:///tmp/x: is on this machine; name the path itself"),
+        (Path("file:///tmp/x"), "file://tmp/x: is on this machine; name the path itself"),
+        ("hdfs:///x", "hdfs:///x: has a part that is empty"),
+        ("s3://b//x", "s3://b//x: has a part that is empty"),
+        ("s3://b/..", 's3://b/..: has a part that is empty, "." or ".."'),
+        ("s3://b/.", "s3://b/.: has a part"),
+        ("memory://", "memory://: has a part"),
+        ("s3://me:pw@b/x", "s3://***@b/x: holds a user or a password; leave them to the env"),
+        ("sftp://me:p@w/s@host/x", "sftp://***@host/x: holds a user"),
+        (Path("sftp://me@host/x"), "sftp://***@host/x: holds a user"),
+        ("abfs://c:pw@a/x", "abfs://***@a/x: holds a user"),
+        ("HTTPS://h/c?" + 300 * "x", "https://h/c?"),
+        ("simplecache::s3://b/c", "simplecache::s3://b/c: pages of the web and chained URLs (::)"),
+    ],
+)
+def test_urls_that_cannot_be_read_with_certainty_are_refused(name, problem):
+    with pytest.raises(UsageError) as error:
+        remote_url(name)
+    assert str(error.value).startswith(problem)
+    assert "pw" not in str(error.value)
+    assert "p@w" not in str(error.value)
+
+
 def test_a_model_at_a_url_translates_as_it_does_here(zoo, memory):
     url = memory(zoo["translate"], "memory://models/mine")
     memory(zoo.inputs, "memory://models/mine/checkpoints/1")  # of a run: not needed
+    shown = tformer("info", url)
+    assert shown.stderr == f"{url}: copying to the cache\n"
+    assert re.search(rf"Model +{url}\n", shown.stdout)
     lines = ["-i", zoo.inputs / "text.en", "--device", "cpu", "--quiet"]
     assert tformer("translate", url, *lines).stdout == (
         tformer("translate", zoo["translate"], *lines).stdout
@@ -83,7 +119,58 @@ def test_a_copy_is_kept_until_the_file_changes(memory, tmp_path, monkeypatch):
         without.setattr(fsspec.filesystem("memory"), "get_file", None)
         assert local_copy("memory://b/a.en") == first
     file.write_text("two\n")
-    assert local_copy(memory(file, "memory://b/a.en")).read_text() == "two\n"
+    second = local_copy(memory(file, "memory://b/a.en"))
+    assert second.read_text() == "two\n"
+    assert first.read_text() == "one\n"  # this process uses it
+    os.close(remote._held.pop(first.parent))
+    local_copy.cache_clear()
+    assert local_copy("memory://b/a.en") == second
+    assert not first.parent.exists()
+
+
+def test_copying_is_said_once_and_awaits_no_other_url(memory, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(remote, "say", said.append)
+    (tmp_path / "a.en").write_text("one\n")
+    for name in "ab":
+        memory(tmp_path / "a.en", f"memory://said/{name}.en")
+    first = local_copy("memory://said/a.en")
+    local_copy.cache_clear()
+    with await_directory(first.parents[1]):  # as another process that copies it
+        assert local_copy("memory://said/b.en").is_file()
+    assert local_copy("memory://said/a.en") == first
+    assert said == [f"memory://said/{name}.en: copying to the cache" for name in "ab"]
+
+
+def test_a_recipe_is_checked_without_copies(zoo, memory, tmp_path, monkeypatch):
+    url = memory(zoo.inputs, "memory://checked/in")
+    recipe, file = recipe_of("translate", zoo.inputs), tmp_path / "r.toml"
+    monkeypatch.setattr(fsspec.filesystem("memory"), "get_file", None)
+    file.write_text(recipe.replace(f'"{zoo.inputs}/', f'"{url}/'))
+    tformer("recipes", "check", file)
+    file.write_text(recipe.replace(f'"{zoo.inputs}/', f'"{url}/not-'))
+    refused("recipes", "check", file, says=f"no such file {url}/not-")
+
+
+def test_causes_are_told_apart(memory, tmp_path, monkeypatch):
+    (tmp_path / "x").write_text("")
+    url, system = memory(tmp_path / "x", "memory://causes/x"), fsspec.filesystem("memory")
+
+    def fill_disk(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(system, "get_file", fill_disk)
+        with pytest.raises(ArtifactError, match=r"cannot be written \(no space left") as error:
+            local_copy(url)
+        assert error.value.exit_status == 1
+    monkeypatch.setattr(system, "find", lambda root: [f"{root}/y", f"{root}/y/z"])
+    monkeypatch.setattr(system, "ukey", lambda path: "1")
+    with pytest.raises(ArtifactError, match=f"^{url}: is a file and also a directory; rename"):
+        local_copy(url)
+    monkeypatch.setattr(system, "isfile", lambda root: False)
+    with pytest.raises(ArtifactError, match=f"^{url}/y: is a file and also a directory; rename"):
+        local_copy(url)
 
 
 def test_a_copy_that_was_cut_off_is_no_copy(memory, zoo, monkeypatch):
@@ -107,11 +194,16 @@ def test_a_copy_that_was_cut_off_is_no_copy(memory, zoo, monkeypatch):
 def test_what_cannot_be_read_is_said_in_one_line(memory, monkeypatch):
     with pytest.raises(ArtifactError, match=r"^memory://none/x: no such file or directory; check"):
         local_copy("memory://none/x")
-    with pytest.raises(UsageError, match=r"^foo://x/y: Protocol not known: foo; install fsspec"):
+    with pytest.raises(
+        ArtifactError, match=r"^foo://x/y: cannot be read \(Protocol not known: foo"
+    ):
         local_copy("foo://x/y")
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(UsageError, match=r"^s3://b/x: .*; install fsspec and the package"):
-        local_copy("s3://b/x")
+    for module, package in (("s3fs", "s3fs"), ("fsspec.core", "fsspec")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(
+            UsageError, match=f"^s3://b/x: needs the package {package}; install it$"
+        ):
+            local_copy("s3://b/x")
 
 
 def test_no_name_leads_out_of_the_copy(memory, tmp_path, monkeypatch):
@@ -120,7 +212,7 @@ def test_no_name_leads_out_of_the_copy(memory, tmp_path, monkeypatch):
     system = fsspec.filesystem("memory")
     monkeypatch.setattr(system, "find", lambda root: [f"{root}/../../x"])
     monkeypatch.setattr(system, "ukey", lambda path: "1")
-    with pytest.raises(ArtifactError, match=r'holds a name with "\.\."'):
+    with pytest.raises(ArtifactError, match=r"holds /bad/x/../../x, which cannot be copied"):
         local_copy(url)
     assert remote.cache_directory().is_absolute()
 

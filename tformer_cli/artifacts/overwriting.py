@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import content_of, open_regular
-from tformer_cli.files.remote import remote_url
+from tformer_cli.files.remote import shown_url
 
 LAYOUT = frozenset(
     {
@@ -122,7 +122,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
         if _is_special(output):
             continue
         advice = _advice(output)
-        if url := remote_url(os.path.relpath(output.path)):  # it may have become a whole path
+        if url := shown_url(os.path.relpath(output.path)):  # it may have become a whole path
             raise UsageError(
                 f"{output.name}: {url} is not on this machine, where outputs are written; name a "
                 "path here, and copy it there"

@@ -46,6 +46,7 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files import remote
 from tformer_cli.files.atomic import guard_outputs, replaceable_directory
 from tformer_cli.wording import installing
 
@@ -96,6 +97,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     named = [named_path(name)[1] for name in named]
                 if "" in named:
                     raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
+                if role.name.startswith("reads"):  # `Path` would make another URL of some
+                    list(map(remote.remote_url, named))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
@@ -107,6 +110,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         is_forced = bool(ctx.params.pop(FORCE, False))
         check_words(ctx.params, is_chosen=is_given(ctx, "export_format"))
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
+        remote.say = partial(note, quiet=bool(ctx.params.get("quiet")))
         imported = self._import_models(ctx.params)
         self._check_texts(ctx)
         # An output that is not there yet can be no file of a model

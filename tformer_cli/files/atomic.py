@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -202,23 +202,27 @@ def _is_private(descriptor: int) -> bool:
 
 def remove_unheld(prefix: str) -> None:
     """Removes this user's directories of `held_directory` that no process holds any more."""
+    of_ours = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
+    for path in _entries(_temporary_directory()):
+        if of_ours.fullmatch(path.name):
+            # By its rights, too: `mkdtemp` has made it, and nobody by hand
+            remove_if_unheld(path, _is_private)
+
+
+def remove_if_unheld(path: Path, accepts: Callable[[int], bool] = lambda _: True) -> None:
+    """Removes a directory that no process holds, where there are locks; `accepts` sees it open."""
     try:
         import fcntl
     except ImportError:
         return
-    of_ours = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
-    for path in [
-        entry for entry in _entries(_temporary_directory()) if of_ours.fullmatch(entry.name)
-    ]:
-        with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                # By its rights, too: `mkdtemp` has made it, and nobody by hand
-                if _is_private(descriptor):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(descriptor)
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if accepts(descriptor):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(path)
+        finally:
+            os.close(descriptor)
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -99,8 +99,9 @@ def resolve_model(
     this, and so does the command line before it checks what an output would destroy.
     """
     model, name = Path(model), str(model)
-    if url := remote_url(model):
-        model = local_copy(url)
+    if url := remote_url(name):
+        model, name = local_copy(url), url
+        remember_name(model, url)
     if may_be_ours(model):
         return model
     known = None if _exists(model) else find_known(name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import ArtifactError, Setting, UsageError
+from tformer_cli.files.remote import remote_url
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
 from tformer_cli.kinds.stored_model import (
     DirectoryModel,
@@ -111,6 +112,7 @@ def prepare_search(
 
 def resolve_directory(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
+    remote_url(model)  # refuses what `Path` would make another URL of
     model = Path(model)
     if may_be_ours(model):  # which needs none of the modules that import
         return model

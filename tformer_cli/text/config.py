@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from tformer_cli.files.remote import shown_url
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
 from tformer_cli.sockets import load_place
 from tformer_cli.text.tokenizer import MOST_PIECES, Normalization
@@ -211,6 +212,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("train: name at least one corpus")
+        if url := shown_url(self.cache_directory):
+            raise ValueError(f"cache_directory: {url} is not on this machine; name a path here")
         check_limits(self)
 
 

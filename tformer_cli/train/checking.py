@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tformer_cli.errors import DataError, TformerError
-from tformer_cli.files.remote import path_in
+from tformer_cli.files.remote import exists, place_in
 from tformer_cli.recipe import Recipe, find_recipe, load_recipe
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import corpus_file, text_files
@@ -44,15 +44,16 @@ def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) 
     """Checks that the files of the corpora under a recipe's key exist."""
     for corpus in corpora:
         for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
-            path = path_in(data.directory, name)
-            if not path.exists():
+            place = place_in(data.directory, name)
+            if not exists(place):
                 origin = f". {data.origin}" if data.origin else ""
                 raise DataError.of(
                     "{}: no such file {}; set data.directory ({changes} "
                     "data.directory=DIR) to the folder that holds it{}",
                     key,
-                    path,
+                    place,
                     origin,
                 )
-            if not path.is_dir() or name != corpus.images:
+            # One at a URL is copied when it is read
+            if isinstance(place, Path) and not (place.is_dir() and name == corpus.images):
                 corpus_file(name, data.directory)
