@@ -19,22 +19,22 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4223,
-    "core": 72150,
+    "core": 72320,
     "corpora_tools": 12740,
     "documents": 6598,
-    "instruments": 14374,
-    "interchange": 3243,
+    "instruments": 14375,
+    "interchange": 3252,
     "legacy": 1187,
     "page": 761,
     "serve": 8318,
     "tests of built_in": 1122,
-    "tests of core": 68150,
+    "tests of core": 68330,
     "tests of corpora_tools": 6819,
     "tests of documents": 4999,
     "tests of instruments": 6144,
     "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of page": 1908,
+    "tests of page": 1909,
     "tests of serve": 8095,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
