@@ -84,7 +84,7 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
                     return _convert(part, value, path)
                 except StructureError as error:
                     errors.append(error)
-        raise _joined(errors, path)
+        raise _join_expectations(errors, path)
     if origin in (tuple, list):
         _check(isinstance(value, list | tuple), path, "must be a list", value)
         if origin is list or parts[-1] is Ellipsis:
@@ -98,7 +98,7 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
     return value if kind is Any else _scalar(kind, value, path)
 
 
-def _joined(errors: list[StructureError], path: str) -> StructureError:
+def _join_expectations(errors: list[StructureError], path: str) -> StructureError:
     """Says of a value that has none of several types which they are."""
     *_, error = errors
     # What is wrong inside of a list or a table says more

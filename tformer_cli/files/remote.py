@@ -32,7 +32,7 @@ _CREDENTIALS = re.compile(
 """The part before an @; Azure has a container there, and a password may hold a slash."""
 _LEFT_OUT = ("checkpoints/", "tensorboard/")
 """Directories of a run that its model does without."""
-_OF_THIS_DISK = (EDQUOT, EFBIG, ENOSPC, EROFS)
+_DISK_ERRORS = (EDQUOT, EFBIG, ENOSPC, EROFS)
 """Numbers of errors that reading elsewhere does not have."""
 _held: dict[Path, int] = {}
 """Open copies that this process uses until it ends."""
@@ -178,7 +178,7 @@ def _one_line_errors(url: str) -> Iterator[None]:
         package = module.partition(".")[0]
         raise UsageError(f"{url}: needs the package {package}; install it") from None
     except Exception as error:
-        if isinstance(error, TformerError) or getattr(error, "errno", None) in _OF_THIS_DISK:
+        if isinstance(error, TformerError) or getattr(error, "errno", None) in _DISK_ERRORS:
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         message = f"{url}: cannot be read ({reason}); check the URL and your rights"

@@ -58,11 +58,11 @@ def test_the_residual_proves_the_maps_on_the_plain_and_the_fused_path(model, n_s
 def test_a_map_that_is_not_the_models_shows_in_the_residual(model, monkeypatch):
     attend = MultiHeadAttention.attend
 
-    def attend_elsewhere(self, query, key, value, mask, bias=None):
+    def attend_elsewhere(self, query, key, value, mask, bias=None, **how):
         listeners = list(self._listeners)
         self._listeners[:] = [lambda tap, f=f: f(tap._replace(query=-tap.query)) for f in listeners]
         try:
-            return attend(self, query, key, value, mask)
+            return attend(self, query, key, value, mask, **how)
         finally:
             self._listeners[:] = listeners
 

@@ -150,7 +150,7 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
     model = searched_model()
     attend = MultiHeadAttention.attend
 
-    def attend_elsewhere(self, query, key, value, mask, bias=None):
+    def attend_elsewhere(self, query, key, value, mask, bias=None, **how):
         listeners = list(self._listeners)
         is_step = query.shape[-2] != key.shape[-2]
         sign = -1 if is_step else 1
@@ -158,7 +158,7 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
             lambda tap, f=f: f(tap._replace(query=sign * tap.query)) for f in listeners
         ]
         try:
-            return attend(self, query, key, value, mask)
+            return attend(self, query, key, value, mask, **how)
         finally:
             self._listeners[:] = listeners
 
