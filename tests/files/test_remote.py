@@ -76,6 +76,7 @@ def test_urls_that_cannot_be_read_with_certainty_are_refused(name, problem):
 
 
 def test_a_model_at_a_url_translates_as_it_does_here(zoo, memory):
+    pytest.importorskip("torch")
     url = memory(zoo["translate"], "memory://models/mine")
     memory(zoo.inputs, "memory://models/mine/checkpoints/1")  # of a run: not needed
     shown = tformer("info", url)
@@ -92,6 +93,7 @@ def test_a_model_at_a_url_translates_as_it_does_here(zoo, memory):
 
 @pytest.mark.parametrize("has_directory", [True, False])
 def test_a_training_reads_corpora_at_a_url(zoo, memory, tmp_path, has_directory):
+    pytest.importorskip("torch")
     url, recipe = memory(zoo.inputs, "memory://corpora/in"), recipe_of("translate", zoo.inputs)
     options = ["--set", "training.max_steps=2", "--set", "training.precision=float32", "--quiet"]
     options += ["--device", "cpu"]
@@ -174,6 +176,7 @@ def test_causes_are_told_apart(memory, tmp_path, monkeypatch):
 
 
 def test_a_copy_that_was_cut_off_is_no_copy(memory, zoo, monkeypatch):
+    pytest.importorskip("torch")
     url = memory(zoo["translate"], "memory://models/cut")
     system, fetched = fsspec.filesystem("memory"), []
 
