@@ -14,6 +14,7 @@ from tests.zoo import recipe_of, tformer
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files import remote
 from tformer_cli.files.atomic import await_directory
+from tformer_cli.files.cache import cache_directory
 from tformer_cli.files.remote import local_copy, path_in, remote_url
 
 fsspec = pytest.importorskip("fsspec")
@@ -217,7 +218,7 @@ def test_no_name_leads_out_of_the_copy(memory, tmp_path, monkeypatch):
     monkeypatch.setattr(system, "ukey", lambda path: "1")
     with pytest.raises(ArtifactError, match=r"holds /bad/x/../../x, which cannot be copied"):
         local_copy(url)
-    assert remote.cache_directory().is_absolute()
+    assert cache_directory().is_absolute()
 
 
 @pytest.mark.slow

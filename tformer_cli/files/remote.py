@@ -22,7 +22,6 @@ from tformer_cli.files.atomic import (
     make_directory,
     remove_if_unheld,
 )
-from tformer_cli.files.cache import cache_directory
 
 _URL = re.compile(r"([a-z][a-z0-9+.:-]+):/{1,2}(.*)", re.IGNORECASE | re.DOTALL)
 """A URL, also after `Path` has taken one of its slashes; the letter of a drive is none."""
@@ -118,6 +117,8 @@ def local_copy(url: str) -> Path:
         # By what the system says about them: time, size, checksum
         state = json.dumps([url, *((name, system.ukey(path)) for path, name in files.items())])
     keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in (url, state))
+    from tformer_cli.files.cache import cache_directory  # a line at a path needs none
+
     place = cache_directory().joinpath("remote", *keys)
     copy = place / PurePosixPath(root).name
     make_directory(place.parent)
