@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._triton import has_triton
 
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.model.base import Model
@@ -109,6 +108,8 @@ def settle_compiling(
     device = next(model.parameters()).device.type
     if not config.compile or device == "cpu":
         return config.compile is True, ""
+    from torch.utils._triton import has_triton  # torch's own: only a GPU asks for it
+
     obstacle = model.config.compile_obstacle
     if not obstacle and device == "cuda" and not has_triton():
         obstacle = "a GPU for which Triton is missing"
