@@ -1,7 +1,6 @@
 """Examples of the built-in corpora, as a corpus of a recipe asks for them."""
 
 from collections.abc import Iterable
-from itertools import islice
 
 from tformer_cli.plugins.built_in import algorithmic, ratings, shapes
 from tformer_cli.plugins.built_in.grammar import generate
@@ -9,10 +8,8 @@ from tformer_cli.text.config import CorpusConfig
 
 
 def read_grammar(config: CorpusConfig) -> Iterable[tuple[str, str]]:
-    stream = generate.generate_corpus(config.pairs, config.seed)
-    wanted = ((pair.source, pair.target) for split, pair in stream if split == config.built_in)
-    # The test corpus of millions of pairs is complete long before the training corpus.
-    return islice(wanted, generate.split_sizes(config.pairs)[config.built_in])
+    pairs = generate.read_split(config.pairs, config.seed, config.built_in)
+    return ((pair.source, pair.target) for pair in pairs)
 
 
 def read_ratings(config: CorpusConfig) -> Iterable[tuple[str, str]]:

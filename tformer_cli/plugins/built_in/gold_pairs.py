@@ -18,8 +18,7 @@ def gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
     """Pairs that training never shows and their links; none of a corpus that has no links."""
     if corpus.built_in:
         n_pairs = min(N_PAIRS, generate.split_sizes(corpus.pairs)[HELD_OUT])
-        splits = generate.generate_corpus(corpus.pairs, corpus.seed)
-        aligned = islice((pair for split, pair in splits if split == HELD_OUT), n_pairs)
+        aligned = islice(generate.read_split(corpus.pairs, corpus.seed, HELD_OUT), n_pairs)
         for n, pair in enumerate(aligned):
             links = frozenset(pair.links)
             words = pair.source_words, pair.target_words

@@ -232,6 +232,50 @@ def test_the_lexicon_has_more_than_400_lexemes_a_language():
         assert len(lexemes) > 400
 
 
+@pytest.mark.parametrize("order", ["train valid test", "test train valid", "valid test test"])
+def test_splits_read_in_any_order_are_those_of_the_corpus(order):
+    corpus = list(generate_corpus(500, seed=1))
+    reader = generate.SplitReader(500, seed=1)
+    partly = list(islice(reader.read("test"), 3))
+    assert partly == of(corpus, "test")[:3]
+    for split in order.split():
+        assert list(reader.read(split)) == of(corpus, split)
+
+
+def test_readers_that_take_turns_do_not_disturb_each_other():
+    corpus = list(generate_corpus(500, seed=1))
+    reader = generate.SplitReader(500, seed=1)
+    splits = ("valid", "train", "test")
+    rows = list(zip(*map(reader.read, splits), strict=False))
+    columns = zip(*rows, strict=True)
+    for split, found in zip(splits, columns, strict=True):
+        assert list(found) == of(corpus, split)[: len(rows)]
+
+
+def test_the_held_out_pairs_are_not_generated_again_after_the_training_pairs(monkeypatch):
+    monkeypatch.setattr(generate, "generate_corpus", generate_corpus)  # not what tests keep of it
+    reader, drawn = generate.SplitReader(500, seed=1), []
+    draw = generate.draw_pair
+    monkeypatch.setattr(generate, "draw_pair", lambda rng: drawn.append(1) or draw(rng))
+    n_pairs = {split: sum(1 for _ in reader.read(split)) for split in ("train", "valid", "test")}
+    assert n_pairs == generate.split_sizes(500)
+    at_once = len(drawn)
+    drawn.clear()
+    list(generate_corpus(500, seed=1))
+    assert at_once == len(drawn)
+
+
+def test_a_reader_tells_each_time_that_the_grammar_has_no_more(monkeypatch):
+    monkeypatch.setattr(generate, "PATIENCE", 50)
+    only = generate.Pool([(lambda draft: winograd(draft, "tired"), ".")])
+    monkeypatch.setattr(generate, "CONSTRUCTIONS", only)
+    monkeypatch.setattr(generate, "generate_corpus", generate_corpus)
+    reader = generate.SplitReader(500, seed=1)
+    for _ in range(2):
+        with pytest.raises(DataError, match="the built-in grammar makes"):
+            list(reader.read("test"))
+
+
 def test_more_pairs_than_the_grammar_can_make_is_an_error(monkeypatch):
     only = generate.Pool([(lambda draft: winograd(draft, "tired"), ".")])
     monkeypatch.setattr(generate, "CONSTRUCTIONS", only)
