@@ -40,7 +40,6 @@ def test_links_between_documents_have_the_names_of_the_site(tmp_path):
     text = SITE["with_links"](root / "README.md", names)
     for link in ("](recipes.md)", "](performance.md#on-a-gpu)", "](.pictures/heads.png)"):
         assert link in text
-    assert "](../../.pictures" not in SITE["with_links"](root / "tests/benchmarks/README.md", names)
 
 
 def test_the_figure_is_drawn_in_its_page_so_that_its_boxes_are_links():
