@@ -11,8 +11,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import numpy as np
-
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
@@ -155,6 +153,8 @@ def store_decoding(path: Path, decoding: DecodingConfig) -> None:
 
 
 def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]]) -> None:
+    import numpy as np
+
     arrays = {name: array for name, array in weights.items() if isinstance(array, np.ndarray)}
     if arrays:
         # the largest numbers first: all then lie at multiples of their size

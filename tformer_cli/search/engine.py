@@ -87,10 +87,10 @@ class StoredModel(SearchedModel, Protocol):
     def in_integers(self) -> bool:
         """True if its matrices are int8, or are to be."""
 
-    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any]]]:
+    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any] | memoryview]]:
         """Opens its weights by their names in a model directory; int8 ones with their scales."""
 
-    def release(self, array: NDArray[Any]) -> None:
+    def release(self, array: NDArray[Any] | memoryview) -> None:
         """Releases the memory-mapped pages of an array."""
 
     def existing_model(self) -> DecodingModel | None:
