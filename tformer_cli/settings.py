@@ -12,7 +12,7 @@ them until their tables name it, and is never silently computed as something els
 
 import math
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from itertools import chain
 from numbers import Integral, Real
@@ -30,6 +30,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from tformer_cli.records import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

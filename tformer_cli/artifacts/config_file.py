@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.model.config import Head, ModelConfig
+from tformer_cli.records import dataclass
 from tformer_cli.search.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.version import __version__

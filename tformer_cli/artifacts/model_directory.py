@@ -6,7 +6,7 @@ A copy of it translates on another machine. torch is imported when a model is ne
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -31,6 +31,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, Arrays, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.records import dataclass
 from tformer_cli.runtime import require_fast
 from tformer_cli.text.tokenizer import read_tokenizer
 

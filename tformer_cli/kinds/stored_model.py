@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, Setting, UsageError
+from tformer_cli.records import dataclass
 from tformer_cli.runtime import has_fast, require_fast
 
 if TYPE_CHECKING:

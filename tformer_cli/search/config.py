@@ -1,11 +1,12 @@
 """Settings of the search: the recipe's `[decoding]` table and the options of `translate`."""
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from tformer_cli.records import dataclass
 from tformer_cli.settings import (
     ANY,
     NOT_NEGATIVE,

@@ -11,10 +11,11 @@ attention is recorded, a table of probabilities in a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from tformer_cli.errors import UsageError
+from tformer_cli.records import dataclass
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.text.tokenizer import EOS_ID
@@ -365,7 +366,7 @@ class Searcher:
         return UsageError.of("{engine}: {} cannot search here: {}; omit it", name, reasons[name])
 
 
-@dataclass
+@dataclass()
 class PromptedCache:
     """The cache of the model and what it says after the prompts."""
 

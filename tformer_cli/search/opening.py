@@ -1,11 +1,12 @@
 """Settings of opening a model, and of its search where they differ from its own. Free of torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import Setting, UsageError
+from tformer_cli.records import dataclass
 from tformer_cli.search.config import (
     MOST_HYPOTHESES,
     NEED_SAMPLING,

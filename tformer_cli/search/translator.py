@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -13,6 +13,7 @@ from itertools import chain, cycle, islice, product, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.errors import DataError
+from tformer_cli.records import dataclass
 from tformer_cli.search.constraints import (
     NO_CONSTRAINTS,
     Constraints,
