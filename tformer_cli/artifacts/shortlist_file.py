@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "tformer.frequencies/1"
 FORMAT = "tformer shortlist"
 _LARGEST = 1 << 26
-_TEXT_ENTRY = re.compile(rb"\S+ \S+ [0-9.e-]+\n")
+_TEXT_ENTRY = rb"\S+ \S+ [0-9.e-]+\n"
 
 
 def save_frequencies(path: Path, source: "NDArray[np.int64]", words: Sequence[str] = ()) -> None:
@@ -111,7 +111,7 @@ def holds_shortlist(path: Path) -> bool:
     """Returns whether a file holds a shortlist, ours or Marian's text."""
     with open_regular(path) as stream:
         start = stream.read(512)
-    return f'"{FORMAT}"'.encode() in start or bool(_TEXT_ENTRY.match(start))
+    return f'"{FORMAT}"'.encode() in start or bool(re.match(_TEXT_ENTRY, start))
 
 
 def copy_shortlist(model: Path, other: Path) -> None:
