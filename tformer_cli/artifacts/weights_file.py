@@ -132,8 +132,6 @@ _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 """numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
 _AS_STORED: Mapping[str, Any] = {"|i1": "b", **({"<f4": "f"} if sys.byteorder == "little" else {})}
 """Types that are computed with as they are stored, and their names in a memoryview."""
-_EIGHT_EXPONENT_BITS = ("<f4", "<u2")
-"""Types whose last byte is 7f or ff in infinity, in NaN and in numbers from 2^127 on."""
 _CACHE_LINE, _BLOCK = 64, 1 << 20
 """Bytes of a line, and those read at a time to be checked: larger arrays have their own pages."""
 
@@ -164,22 +162,19 @@ class StoredArrays(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> "NDArray[Any]":
         import numpy as np
 
-        kind, _, shape = self._tensors[name]
-        with self._enough_memory():
-            return _as_float32(np.frombuffer(self._read(name), kind).reshape(shape))
+        return np.asarray(self.memory(name))
 
     def memory(self, name: str) -> "memoryview | NDArray[Any]":
-        """Reads what `[name]` is in the file's own type, without numpy where that is its own."""
-        kind, _, shape = self._tensors[name]
-        if kind not in _AS_STORED or 0 in shape:  # which a memoryview cannot have
-            return self[name]
-        with self._enough_memory():
-            return self._read(name).cast(_AS_STORED[kind], shape)
-
-    @contextmanager
-    def _enough_memory(self) -> Iterator[None]:
+        """Reads a tensor; without numpy where nothing has to be converted."""
+        kind, start, shape = self._tensors[name]
         try:
-            yield
+            memory = _empty(math.prod(shape) * _item_size(kind), start, _item_size(kind))
+            self._fill(memory, start)
+            if kind in _AS_STORED and 0 not in shape:  # which a memoryview cannot have
+                return memory.cast(_AS_STORED[kind], shape)
+            import numpy as np
+
+            return _as_float32(np.frombuffer(memory, kind).reshape(shape))
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -187,12 +182,6 @@ class StoredArrays(Mapping[str, "NDArray[Any]"]):
             raise ModelMemoryError(
                 f"{self._path}: needs at least {megabytes:,} MB of memory, and there is less"
             ) from None
-
-    def _read(self, name: str) -> memoryview:
-        kind, start, shape = self._tensors[name]
-        memory = _empty(math.prod(shape) * _item_size(kind), start, _item_size(kind))
-        self._fill(memory, start)
-        return memory
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -346,10 +335,10 @@ def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
 
 def _is_finite(block: bytearray, kind: str) -> bool:
     """Returns whether there is neither NaN nor infinity among stored numbers."""
-    if kind in _EIGHT_EXPONENT_BITS:
-        last = block[_item_size(kind) - 1 :: _item_size(kind)]
-        if 0x7F not in last and 0xFF not in last:
-            return True
+    last = block[_item_size(kind) - 1 :: _item_size(kind)]
+    # With eight bits of exponent, these two are infinity, NaN or numbers from 2^127 on
+    if kind in ("<f4", "<u2") and 0x7F not in last and 0xFF not in last:
+        return True
     import numpy as np
 
     return all_finite(_as_float32(np.frombuffer(block, kind)))

@@ -12,13 +12,14 @@ are arrays, whoever captured them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.heads.names import HeadId, Kind
+from tformer_cli.records import dataclass
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 
