@@ -31,8 +31,8 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, Arrays, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
-from tformer_cli.records import dataclass
 from tformer_cli.runtime import require_fast
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pathlib import Path
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import content_of, open_regular
 from tformer_cli.files.remote import shown_url
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 LAYOUT = frozenset(
     {

@@ -26,8 +26,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_of, reads_names
-from tformer_cli.records import dataclass
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tformer_cli.cli.options import OutputOption, option_field
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import STANDARD_STREAM, stdin_is_terminal, utf8_line
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import read_lines
 
 if TYPE_CHECKING:

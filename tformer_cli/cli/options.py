@@ -29,10 +29,16 @@ import typer
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
-from tformer_cli.records import dataclass
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
+from tformer_cli.settings import (
+    Option,
+    dataclass,
+    declare,
+    declared_options,
+    literal_values,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb

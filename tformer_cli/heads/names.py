@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

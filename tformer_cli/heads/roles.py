@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.show.document import Block, Facts, Room, SideBySide, Span, Table, Text, text
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, ROLES, role_of
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 KIND_WORDS: dict[str, tuple[Kind, ...]] = {
     "enc": ("enc",),

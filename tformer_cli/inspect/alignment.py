@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.pharaoh import Link, format_links
 

@@ -31,7 +31,7 @@ from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import WIDE, SentenceView, View
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.weighting import ALPHA
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.show.document import Texts
 from tformer_cli.show.html import block_style, render_blocks, render_page
 

@@ -7,7 +7,7 @@ before it, so they have one map per layer, which is named ``enc.L``, ``dec.L`` o
 from typing import Literal
 
 from tformer_cli.heads.names import KIND_NAMES, Kind
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 WeightingName = Literal["alpha", "norm", "rollout", "alti"]
 

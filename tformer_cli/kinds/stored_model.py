@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, Setting, UsageError
-from tformer_cli.records import dataclass
 from tformer_cli.runtime import has_fast, require_fast
+from tformer_cli.settings import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from tformer_cli.records import dataclass
 from tformer_cli.settings import (
     ANY,
     NOT_NEGATIVE,
@@ -17,6 +16,7 @@ from tformer_cli.settings import (
     at_least,
     between,
     check_limits,
+    dataclass,
     declare,
     declared_options,
     literal_values,

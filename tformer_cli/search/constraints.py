@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tformer_cli.errors import DataError
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import plain
 from tformer_cli.wording import is_blank
 

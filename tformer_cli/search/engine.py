@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from tformer_cli.errors import UsageError
-from tformer_cli.records import dataclass
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.hypothesis import never_interrupt
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:

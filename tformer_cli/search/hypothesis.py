@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from tformer_cli.errors import UsageError
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

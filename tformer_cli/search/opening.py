@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import Setting, UsageError
-from tformer_cli.records import dataclass
 from tformer_cli.search.config import (
     MOST_HYPOTHESES,
     NEED_SAMPLING,
@@ -23,6 +22,7 @@ from tformer_cli.settings import (
     argument,
     at_least,
     check_limits,
+    dataclass,
     declared_options,
     literal_values,
     setting,

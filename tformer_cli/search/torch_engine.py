@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tformer_cli.records import dataclass
 from tformer_cli.search.config import ANY_SEARCH
 from tformer_cli.search.engine import DecodingModel, EngineUnavailableError, StoredModel
-from tformer_cli.settings import ANY, unknown_setting
+from tformer_cli.settings import ANY, dataclass, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

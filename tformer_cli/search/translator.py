@@ -12,7 +12,6 @@ from itertools import chain, cycle, islice, product, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.errors import DataError
-from tformer_cli.records import dataclass
 from tformer_cli.search.constraints import (
     NO_CONSTRAINTS,
     Constraints,
@@ -31,6 +30,7 @@ from tformer_cli.search.hypothesis import (
     length_divisor,
     longest_source,
 )
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import buffers, check_lines, checked_line
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
 
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 
 
 class Label(str):

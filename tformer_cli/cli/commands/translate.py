@@ -43,8 +43,8 @@ from tformer_cli.cli.streams import (
     warn_of_results,
 )
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.records import dataclass
 from tformer_cli.runtime import without_garbage_collection
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import LineCounts, shard_range
 from tformer_cli.wording import count_of, is_blank
 

@@ -60,8 +60,7 @@ from tformer_cli.inspect.view import (
     View,
 )
 from tformer_cli.inspect.weighting import WeightingName
-from tformer_cli.records import dataclass
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.text.lines import LineCounts, check_file
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.heads.names import HeadId, Kind
-from tformer_cli.records import dataclass
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.records import dataclass
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import UNK_ID, untrained_characters
 from tformer_cli.wording import is_blank

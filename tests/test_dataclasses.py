@@ -1,4 +1,4 @@
-"""Records are as the standard library's dataclasses, whatever is done with them."""
+"""Dataclasses of settings are as the standard library's dataclasses, whatever is done with them."""
 
 import copy
 import dataclasses
@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, field, replace
 
 import pytest
 
-from tformer_cli import records
+from tformer_cli import settings
 
 
 def made_by(dataclass, **options):
@@ -59,22 +59,22 @@ ACTS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("number", range(len(ACTS)))
-def test_records_do_what_dataclasses_do(number, options):
+def test_they_do_what_those_of_the_library_do(number, options):
     def found(maker):
         return outcome(lambda: ACTS[number](made_by(maker, **options)(a=1)))
 
-    own, expected = found(records.dataclass), found(dataclasses.dataclass)
+    own, expected = found(settings.dataclass), found(dataclasses.dataclass)
     if number == 5:  # other names than those of fields
         own, expected = own is None, expected is None
     assert own == expected
 
 
-@records.dataclass(frozen=True)
+@settings.dataclass(frozen=True)
 class Stored:
     a: int
 
 
-def test_records_are_pickled_and_stay_frozen():
+def test_they_are_pickled_and_stay_frozen():
     again = pickle.loads(pickle.dumps(Stored(3)))  # noqa: S301 - our own
     assert again == Stored(3)
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
