@@ -74,10 +74,14 @@ class _Values:
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
-        return _compared(self) == _compared(other) if type(other) is type(self) else NotImplemented
+        return (
+            _compare_key(self) == _compare_key(other)
+            if type(other) is type(self)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
-        return hash(_compared(self))
+        return hash(_compare_key(self))
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in vars(self) or name not in self.__dataclass_fields__:
@@ -88,7 +92,7 @@ class _Values:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _compared(record: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of whatever class
+def _compare_key(record: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of whatever class
     return tuple(getattr(record, row.name) for row in fields(record) if row.compare)
 
 
