@@ -71,7 +71,7 @@ def with_made_up_field(settings):
         type(settings).__name__,
         [("made_up", bool, field(default=False))],
         bases=(type(settings),),
-        frozen=True,
+        frozen=type(settings).__dataclass_params__.frozen,  # ours take no frozen subclass
         kw_only=True,
     )
     return kind(**{key.name: getattr(settings, key.name) for key in fields(settings)})

@@ -8,11 +8,16 @@ The check on construction, the option of every command, the tables of the guides
 Allow-lists: an engine, an export or a cache that reads settings by itself names every field that it
 knows, each with the values that it knows. A field or value that is added later is refused by all of
 them until their tables name it, and is never silently computed as something else.
+
+The dataclasses behind a command are made by `dataclass`, which compiles `__init__` alone. The
+standard library compiles up to six methods of each class: for the forty classes behind one
+translated line that was a twelfth of what a cold start computes.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import FrozenInstanceError, field, fields
 from functools import cache
 from itertools import chain
 from numbers import Integral, Real
@@ -21,6 +26,7 @@ from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Final,
     Literal,
     NamedTuple,
@@ -32,7 +38,63 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - is offered
+
     from _typeshed import DataclassInstance
+else:
+
+    def dataclass(
+        *, frozen: bool = False, kw_only: bool = False, slots: bool = False, eq: bool = True
+    ) -> Callable[[type], type]:
+        """Makes a dataclass; see `dataclasses.dataclass`. A frozen one extends only such ones."""
+
+        def make(kind: type) -> type:
+            # With slots, only the library's own `__init__` knows how to set a field
+            names = ["__repr__", *(["__setattr__", "__delattr__"] if frozen and not slots else ())]
+            names += ["__eq__", "__hash__"] if eq and frozen else ["__eq__"] if eq else []
+            for name in names:
+                if name not in vars(kind):
+                    setattr(kind, name, vars(_Values)[name])
+            if eq and not frozen:
+                kind.__hash__ = None
+            return dataclasses.dataclass(
+                kind, frozen=frozen and slots, kw_only=kw_only, slots=slots, repr=False, eq=False
+            )
+
+        return make
+
+
+class _Values:
+    """The methods of a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __repr__(self) -> str:
+        shown = (f"{row.name}={getattr(self, row.name)!r}" for row in fields(self) if row.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            _compare_key(self) == _compare_key(other)
+            if type(other) is type(self)
+            else NotImplemented
+        )
+
+    def __hash__(self) -> int:
+        return hash(_compare_key(self))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self) or name not in self.__dataclass_fields__:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        vars(self)[name] = value  # by `__init__`, which sets each field once
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _compare_key(record: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of whatever class
+    return tuple(getattr(record, row.name) for row in fields(record) if row.compare)
+
 
 Value = TypeVar("Value")
 Role = Literal[

@@ -1,10 +1,12 @@
 """Files of tensors, apart from what the model directory asks of them."""
 
+import json
 import os
 import stat
 
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tformer_cli.artifacts import tensors
@@ -94,3 +96,32 @@ def test_outside_of_it_models_have_values_again():
     layer = torch.nn.Linear(4, 4)
     assert layer.weight.device.type == "cpu"
     assert layer.weight.std() > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [3]},
+        {"shape": [-2]},
+        {"shape": [True, 2]},
+        {"shape": 2},
+        {"dtype": "F16"},
+        {"dtype": "X32"},
+        {"dtype": 32},
+        {"data_offsets": [4, 12]},
+        {"data_offsets": [8]},
+        {"data_offsets": None},
+    ],
+    ids=str,
+)
+def test_a_header_that_the_library_refuses_is_refused(tmp_path, change):
+    path, entry = tmp_path / "model", {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    for record in (entry, {**entry, **change}):
+        header = json.dumps({"weight": record}).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+        if record is entry:
+            assert tensor_shapes(path) == {"weight": (2,)}
+    with pytest.raises(SafetensorError), safe_open(path, "np"):
+        pass
+    with pytest.raises(ArtifactError, match=r"is damaged"):
+        tensor_shapes(path)

@@ -30,7 +30,7 @@ ROWS = {
     "inspect flow --help": [*HEAVY, *OTHERS],
     "info MODEL": ["torch"],
     "data check in/text.en in/text.fr -q": ["torch", "datasets", "tokenizers"],
-    "translate MODEL -q dog": NEEDLESS,
+    "translate MODEL -q dog": [*NEEDLESS, "numpy", "safetensors"],
     # a line that is completed by a shell
     "? tformer inspect-": [*HEAVY, *COMMANDS],
     "? tformer train q": HEAVY,

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.model.config import Head, ModelConfig
 from tformer_cli.search.config import TORCH_BATCH_TOKENS, DecodingConfig
+from tformer_cli.settings import dataclass
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.version import __version__
 from tformer_cli.wording import did_you_mean, suggestions

@@ -6,12 +6,10 @@ A copy of it translates on another machine. torch is imported when a model is ne
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import numpy as np
 
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
@@ -34,6 +32,7 @@ from tformer_cli.artifacts.weights_file import SCALE, Arrays, read_weights, writ
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 from tformer_cli.runtime import require_fast
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ def store_decoding(path: Path, decoding: DecodingConfig) -> None:
 
 
 def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]]) -> None:
+    import numpy as np
+
     arrays = {name: array for name, array in weights.items() if isinstance(array, np.ndarray)}
     if arrays:
         # the largest numbers first: all then lie at multiples of their size

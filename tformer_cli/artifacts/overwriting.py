@@ -15,7 +15,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import content_of, open_regular
 from tformer_cli.files.remote import shown_url
+from tformer_cli.settings import dataclass
 
 LAYOUT = frozenset(
     {

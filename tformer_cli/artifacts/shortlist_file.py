@@ -9,10 +9,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST
 from tformer_cli.artifacts.weights_file import open_tensors, write_arrays
@@ -21,13 +18,17 @@ from tformer_cli.files.atomic import write_text, written_aside
 from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.search.engine import Shortlist
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 SCHEMA = "tformer.frequencies/1"
 FORMAT = "tformer shortlist"
 _LARGEST = 1 << 26
-_TEXT_ENTRY = re.compile(rb"\S+ \S+ [0-9.e-]+\n")
+_TEXT_ENTRY = rb"\S+ \S+ [0-9.e-]+\n"
 
 
-def save_frequencies(path: Path, source: NDArray[np.int64], words: Sequence[str] = ()) -> None:
+def save_frequencies(path: Path, source: "NDArray[np.int64]", words: Sequence[str] = ()) -> None:
     """Writes the counts of source tokens into a model directory.
 
     Args:
@@ -42,7 +43,7 @@ def save_frequencies(path: Path, source: NDArray[np.int64], words: Sequence[str]
     write_text(path / FREQUENCIES, text + "\n")
 
 
-def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
+def load_frequencies(path: Path, vocab_size: int) -> "NDArray[np.int64] | None":
     """Reads the counts of source tokens of a model directory.
 
     Returns:
@@ -59,6 +60,8 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
         raise ArtifactError(
             f"{file}: does not hold one count for each of {vocab_size} tokens; remove it"
         )
+    import numpy as np
+
     return np.array(counts, dtype=np.int64) if any(counts) else None
 
 
@@ -94,6 +97,8 @@ def save_shortlist(path: Path, shortlist: Shortlist) -> None:
 
 def write_shortlist(stream: BinaryIO, shortlist: Shortlist) -> None:
     """Writes a shortlist; the same bytes for the same shortlist."""
+    import numpy as np
+
     arrays: dict[str, NDArray[Any]] = {
         "offsets": np.asarray(shortlist.offsets, np.int64),
         "targets": np.asarray(shortlist.targets, np.int32),
@@ -106,7 +111,7 @@ def holds_shortlist(path: Path) -> bool:
     """Returns whether a file holds a shortlist, ours or Marian's text."""
     with open_regular(path) as stream:
         start = stream.read(512)
-    return f'"{FORMAT}"'.encode() in start or bool(_TEXT_ENTRY.match(start))
+    return f'"{FORMAT}"'.encode() in start or bool(re.match(_TEXT_ENTRY, start))
 
 
 def copy_shortlist(model: Path, other: Path) -> None:

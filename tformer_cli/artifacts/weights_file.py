@@ -1,20 +1,22 @@
-"""Weights in safetensors files as numpy arrays, read strictly and without torch."""
+"""Weights in safetensors files as numpy arrays, read strictly and without torch.
 
+numpy, too, is imported where something of it is needed: a cold line hands memory to the kernels.
+"""
+
+import ctypes
 import errno
 import json
 import math
 import mmap
 import os
 import struct
+import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from tformer_cli.artifacts.config_file import WeightType
 from tformer_cli.errors import ArtifactError, ModelMemoryError
@@ -23,6 +25,10 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from safetensors import safe_open
+
     from tformer_cli.model.adapter_config import AdaptedPart
 
 MODULES = {
@@ -57,7 +63,7 @@ def library_name(part: "AdaptedPart") -> str:
     return ".".join(("model", stack, layers, number, names[_PLACES.get(own, 0)]))
 
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, "NDArray[Any]"]
 DTYPES = {
     "<f4": "F32",
     "<f2": "F16",
@@ -71,6 +77,8 @@ DTYPES = {
 
 
 def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) -> None:
+    import numpy as np
+
     stream.write(_header(_shapes(arrays), metadata))
     stream.writelines(
         np.ascontiguousarray(array, dtype=_little_endian(array.dtype)).data
@@ -97,7 +105,7 @@ def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[s
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
     for name, (kind, shape) in shapes.items():
-        n_bytes = math.prod(shape) * np.dtype(kind).itemsize
+        n_bytes = math.prod(shape) * _item_size(kind)
         header[name] = {
             "dtype": DTYPES[kind],
             "shape": list(shape),
@@ -109,19 +117,26 @@ def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[s
     return struct.pack("<Q", len(text)) + text
 
 
-def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _little_endian(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
     return dtype.newbyteorder("<")  # the format's order, whatever the machine's
+
+
+def _item_size(kind: str) -> int:
+    """Bytes of a number, by numpy's name of its type."""
+    return int(kind[2:])
 
 
 SCALE = "_scale"
 """Suffix of the scales of an int8 matrix, after the matrix's name."""
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 """numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
+_AS_STORED: Mapping[str, Any] = {"|i1": "b", **({"<f4": "f"} if sys.byteorder == "little" else {})}
+"""Types that are computed with as they are stored, and their names in a memoryview."""
 _CACHE_LINE, _BLOCK = 64, 1 << 20
 """Bytes of a line, and those read at a time to be checked: larger arrays have their own pages."""
 
 
-class StoredArrays(Mapping[str, NDArray[Any]]):
+class StoredArrays(Mapping[str, "NDArray[Any]"]):
     """Tensors of an open file, each read whenever it is asked for; real numbers become float32.
 
     Nothing of the file is mapped: later changes of the file change nothing read, and a file that
@@ -144,12 +159,22 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
     def remove(self, name: str) -> None:
         del self._tensors[name]
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> "NDArray[Any]":
+        import numpy as np
+
+        return np.asarray(self.memory(name))
+
+    def memory(self, name: str) -> "memoryview | NDArray[Any]":
+        """Reads a tensor; without numpy where nothing has to be converted."""
         kind, start, shape = self._tensors[name]
         try:
-            array = _empty(kind, shape, start)
-            self._fill(array, start)
-            return _as_float32(array)
+            memory = _empty(math.prod(shape) * _item_size(kind), start, _item_size(kind))
+            self._fill(memory, start)
+            if kind in _AS_STORED and 0 not in shape:  # which a memoryview cannot have
+                return memory.cast(_AS_STORED[kind], shape)
+            import numpy as np
+
+            return _as_float32(np.frombuffer(memory, kind).reshape(shape))
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
@@ -167,17 +192,17 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
     def check_finite(self, name: str) -> None:
         """Refuses NaN and infinity: such a model translates to nothing."""
         kind, start, shape = self._tensors[name]
-        item = np.dtype(kind).itemsize
-        left, block = math.prod(shape), np.empty(_BLOCK // item, kind)
+        left = math.prod(shape) * _item_size(kind)
+        block = bytearray(min(left, _BLOCK))
         while left:
-            some = block[:left]
-            self._fill(some, start)
-            if not all_finite(_as_float32(some)):
+            del block[left:]
+            self._fill(memoryview(block), start)
+            if not _is_finite(block, kind):
                 raise ArtifactError(
                     f"{self._path}: {name} contains NaN or infinity; the file is damaged, or "
                     "training diverged: restore it or train again"
                 )
-            start, left = start + some.nbytes, left - len(some)
+            start, left = start + len(block), left - len(block)
 
     def check_unchanged(self, path: Path | None = None) -> None:
         """Refuses a file that was overwritten or replaced since it was opened."""
@@ -188,8 +213,7 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
                 "rename it, then start again"
             )
 
-    def _fill(self, array: NDArray[Any], start: int) -> None:
-        view = array.data.cast("B") if array.size else memoryview(b"")
+    def _fill(self, view: memoryview, start: int) -> None:
         done = 0
         while done < len(view) and (n_bytes := _read_at(self._file, view[done:], start + done)):
             done += n_bytes
@@ -209,37 +233,36 @@ def _read_at(file: int, view: memoryview, start: int) -> int:
     return len(data)
 
 
-def _empty(kind: str, shape: tuple[int, ...], start: int) -> NDArray[Any]:
-    """Makes an array for the data at a byte of the file, aligned as if the file were mapped.
+def _empty(n_bytes: int, start: int, item: int) -> memoryview:
+    """Makes room for the data at a byte of the file, aligned as if the file were mapped.
 
     The last bits of products depend on where in a line of the cache the numbers begin, which must
-    not differ from run to run. A large array has pages of its own, which `free_pages` gives back.
+    not differ from run to run. Much room has pages of its own, which `free_pages` gives back.
     """
-    n_bytes, item = math.prod(shape) * np.dtype(kind).itemsize, np.dtype(kind).itemsize
-    if not n_bytes:
-        return np.empty(shape, kind)
     place = start % _CACHE_LINE // item * item
     if n_bytes < _BLOCK or not hasattr(mmap, "MADV_DONTNEED"):
-        memory: Any = np.empty(n_bytes + 2 * _CACHE_LINE, np.uint8)
-        place += -memory.ctypes.data % _CACHE_LINE
+        memory: Any = bytearray(n_bytes + 2 * _CACHE_LINE)
+        place += -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % _CACHE_LINE
     else:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         memory = mmap.mmap(-1, n_bytes + _CACHE_LINE, flags=flags)
-    return np.frombuffer(memory, kind, n_bytes // item, place).reshape(shape)
+    return memoryview(memory)[place : place + n_bytes]
 
 
-def free_pages(array: NDArray[Any]) -> None:
+def free_pages(array: "memoryview | NDArray[Any]") -> None:
     """Releases the memory pages of a stored array that is no longer read; it then holds zeros."""
     pages: Any = array
-    while isinstance(pages, np.ndarray):
-        pages = pages.base
+    while (base := getattr(pages, "base", None)) is not None:
+        pages = base
     pages = getattr(pages, "obj", pages)  # of a memoryview
     if isinstance(pages, mmap.mmap):
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-def _as_float32(stored: NDArray[Any]) -> NDArray[Any]:
+def _as_float32(stored: "NDArray[Any]") -> "NDArray[Any]":
     """Widens or rounds real numbers; int8 stays."""
+    import numpy as np
+
     if stored.dtype == np.int8:
         return stored
     if stored.dtype == np.uint16:  # bfloat16, the upper half of a float32's bits
@@ -310,14 +333,27 @@ def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     return name.endswith(".weight") and len(shape) == 2
 
 
-def all_finite(values: NDArray[np.float32]) -> bool:
+def _is_finite(block: bytearray, kind: str) -> bool:
+    """Returns whether there is neither NaN nor infinity among stored numbers."""
+    last = block[_item_size(kind) - 1 :: _item_size(kind)]
+    # With eight bits of exponent, these two are infinity, NaN or numbers from 2^127 on
+    if kind in ("<f4", "<u2") and 0x7F not in last and 0xFF not in last:
+        return True
+    import numpy as np
+
+    return all_finite(_as_float32(np.frombuffer(block, kind)))
+
+
+def all_finite(values: "NDArray[np.float32]") -> bool:
     """Returns whether there is neither NaN nor infinity among numbers."""
+    import numpy as np
+
     # The sum is quick, and finite unless one of them is not (or it overflows)
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
-def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
+def read_floats(path: Path) -> "dict[str, NDArray[np.float32]]":
     """Reads all tensors of a small file as float32."""
     shapes, arrays = tensor_shapes(path), StoredArrays(path)
     header, start = read_header(path)
@@ -329,9 +365,28 @@ def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Reads the names and shapes of a file's tensors, not their content."""
-    with open_tensors(path, "np") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    """Reads the names and shapes of a file's tensors, as strictly as the format's own library."""
+    try:
+        with _readable(path):
+            return _checked_shapes(read_header(path)[0])
+    except (ValueError, TypeError, AttributeError, LookupError):
+        raise ArtifactError(f"{path}: {_DAMAGED}") from None
+
+
+def _checked_shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    shapes, end = dict[str, tuple[int, ...]](), 0
+    is_whole = all(isinstance(text, str) for text in header.pop(_METADATA, {}).values())
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        shapes[name], (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
+        is_whole &= all(type(n) is int and n >= 0 for n in (*shapes[name], start, stop))
+        # One after the other, without gaps
+        n_bits = int(entry["dtype"].partition("_")[0].lstrip("BCFIU"))  # as of F8_E4M3
+        n_bytes = math.prod(shapes[name]) * (n_bits // 8)
+        is_whole &= (start, stop) == (end, end + n_bytes)
+        end = stop
+    if not is_whole:
+        raise ValueError
+    return shapes
 
 
 def check_shapes(
@@ -377,13 +432,23 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open":
     """Opens a file for reading tensors as arrays ("np") or torch's ("pt")."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        read_header(path)  # compares lengths before anything of the file is mapped
-        return safe_open(path, framework=framework, device=device)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
+        with _readable(path):
+            read_header(path)  # compares lengths before anything of the file is mapped
+            return safe_open(path, framework=framework, device=device)
     except SafetensorError:
         raise ArtifactError(f"{path}: {_DAMAGED}") from None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Says of a file that is not there or cannot be read what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None

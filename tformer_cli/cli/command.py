@@ -14,7 +14,7 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from tformer_cli.artifacts.config_file import may_be_ours
+from tformer_cli.artifacts.config_file import may_be_ours, read_config
 from tformer_cli.artifacts.overwriting import (
     NamedPath,
     Output,
@@ -161,7 +161,6 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             ]
             problems += [_rows_problem(file, is_translated=is_translated) for file in files if file]
         if problem := next(filter(None, problems), None):
-            from tformer_cli.artifacts.config_file import read_config
             from tformer_cli.kinds import reads_names
 
             model = next(iter(_paths_of(values[models[0]])), None)
@@ -183,7 +182,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         imported: list[tuple[str, Path, Path]] = []
 
         def resolve_path(model: Path) -> Path:
-            if may_be_ours(model) and not is_view:  # which needs none of the modules that import
+            # Which needs none of the modules that import
+            if may_be_ours(model) and not (is_view and read_config(model).weight_type == "int8"):
                 return model
             from tformer_cli.foreign.import_model import float_twin, resolve_model
 

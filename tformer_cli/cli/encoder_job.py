@@ -4,7 +4,6 @@ Apart from `line_job`, because a line to be translated waits for all that its co
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -27,7 +26,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_of, reads_names
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:

@@ -282,7 +282,7 @@ def _highlight(sentence: str) -> "Text":
     return text
 
 
-NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
+NO_SUCH_COMMAND = r"no such command (['\"])(.*?)\1(?:$|\.)"
 
 # Options of other tools, earlier versions and other commands, and what to write where a command
 # has it.
@@ -356,7 +356,7 @@ def usage_message(error: TyperException) -> str:
         pieces = " ".join(context.command.collect_usage_pieces(context))
         missing = long[0] if long else parameter.metavar
         return f"{missing}: is missing; usage: {context.command_path} {pieces}"
-    command = NO_SUCH_COMMAND.match(problem)
+    command = re.match(NO_SUCH_COMMAND, problem)
     if command:
         shown = [name for name, _, _ in context.command.summaries(context)]
         known = [*shown, *context.command.unlisted]
@@ -419,9 +419,9 @@ def _problem(error: TyperException) -> str:
 
 
 # Scripts compute counts as 5.0 or 5.00
-WHOLE = re.compile(r"\.0+$")
+WHOLE = r"\.0+$"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = r"(?i)(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?"
 
 
 class PlainValue:
@@ -460,7 +460,7 @@ class PlainValue:
         # A long text, passed by mistake, would hide the problem
         shown = f'"{str(value)[:60]}"'
         try:
-            number = int(WHOLE.sub("", str(value))) if self._kind is int else float(value)
+            number = int(re.sub(WHOLE, "", str(value))) if self._kind is int else float(value)
         except ValueError:
             word = "whole number" if self._kind is int else "number"
             raise ValueError(f"must be a {word}, but is {shown}") from None
@@ -481,7 +481,7 @@ def _choice(value: Any, choices: Iterable[Any]) -> Any:  # noqa: ANN401 - one of
 
 def parse_size(text: str, option: str) -> int:
     """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
     if n_bytes < 1:
         raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')

@@ -1,7 +1,6 @@
 """Commands that read lines (texts or names of images) and write a model's results."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tformer_cli.cli.options import OutputOption, option_field
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import STANDARD_STREAM, stdin_is_terminal, utf8_line
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import read_lines
 
 if TYPE_CHECKING:

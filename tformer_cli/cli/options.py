@@ -10,7 +10,7 @@ behind its type. Settings know nothing of Typer: this module is where it learns 
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import Enum
 from functools import partial, wraps
 from pathlib import Path
@@ -31,7 +31,14 @@ from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
+from tformer_cli.settings import (
+    Option,
+    dataclass,
+    declare,
+    declared_options,
+    literal_values,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb

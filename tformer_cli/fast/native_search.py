@@ -8,14 +8,14 @@ decide any bit of a translation. Prompts of language models are sentences that a
 from __future__ import annotations
 
 import ctypes
+import math
+from array import array
 from dataclasses import replace
 from functools import lru_cache
 from threading import current_thread, main_thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import ReferenceType, ref
-
-import numpy as np
 
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
@@ -38,6 +38,7 @@ from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tformer_cli.fast.native.search import NativeSession
@@ -362,8 +363,8 @@ class _CompiledSteps:
         scores = own.copy()
         for row, history in zip(scores, histories, strict=True):
             self._rule(row, history)
-        scores[:, :EOS_ID] = -np.inf  # padding, unknown token and beginning of sentence
-        is_stuck = np.isneginf(scores).all(axis=1)
+        scores[:, :EOS_ID] = -math.inf  # padding, unknown token and beginning of sentence
+        is_stuck = (scores == -math.inf).all(axis=1)
         # Where rules leave no token it may end: a sentence always has a translation
         scores[is_stuck, EOS_ID] = own[is_stuck, EOS_ID]
         return scores, own
@@ -373,7 +374,7 @@ class _CompiledSteps:
         if len(history) < len(self._sentence.prefix):
             forced = self._sentence.prefix[len(history)]
             own = scores[forced]
-            scores[:] = -np.inf
+            scores[:] = -math.inf
             # The model's own, whatever other rules say of a prefix
             scores[forced] = own
             return
@@ -381,9 +382,9 @@ class _CompiledSteps:
         ngrams = [history[end - n : end] for end in range(n, len(history) + 1)] if n else []
         for *before, last in ngrams:
             if history[len(history) - len(before) :] == tuple(before):
-                scores[last] = -np.inf
+                scores[last] = -math.inf
         if len(history) < max(self._rules.least_lengths, default=0):
-            scores[EOS_ID] = -np.inf
+            scores[EOS_ID] = -math.inf
 
 
 def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) -> Rules:
@@ -411,6 +412,8 @@ def _drawing(sentences: Sequence[Sentence], config: DecodingConfig) -> Drawing:
 
 def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float32]:
     """Turns log-probabilities (rows, V) into those among some tokens; -inf: the others."""
+    import numpy as np
+
     listed = values[:, tokens]
     # Log-probabilities are at most 0, so no exponential overflows
     listed -= np.log(np.exp(listed).sum(axis=1, keepdims=True))
@@ -420,10 +423,10 @@ def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.flo
 
 
 @lru_cache(maxsize=8)
-def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
+def _divisors(config: DecodingConfig, longest: int) -> array[float]:
     """Divisors of log-probabilities: for each length, the end of sentence counted."""
     # Two more: no tokens at all, and the end of sentence after the longest
-    return np.array([length_divisor(n, config) for n in range(longest + 2)])
+    return array("d", (length_divisor(n, config) for n in range(longest + 2)))
 
 
 class ModelSize(NamedTuple):

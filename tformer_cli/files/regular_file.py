@@ -5,7 +5,6 @@ a file of some gigabytes of nothing. Reading those fails as reading a file fails
 """
 
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -61,6 +60,8 @@ BLOCK_BYTES = 1 << 20
 
 def hash_file(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes in hexadecimal digits."""
+    import hashlib  # loads a library that a cold line does without
+
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -79,6 +80,8 @@ def hash_tree(directory: Path, pattern: str) -> str:
     files = sorted(path for path in directory.rglob(pattern) if path.is_file())
     if not files:
         raise DataError(f"{directory}: holds no file named {pattern}; check the directory")
+    import hashlib
+
     # The hash is the same wherever the directory lies, on every system
     names = [f"{path.relative_to(directory).as_posix()} {hash_file(path)}" for path in files]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
@@ -87,9 +90,9 @@ def hash_tree(directory: Path, pattern: str) -> str:
 LOOKED_AT = 1 << 20
 """Bytes read of a file: a page of ours may name its maker late."""
 BINARY, ZIP = "binary data", "a zip archive"
-_JSON = re.compile(rb'\s*(\{\s*"[^"\n]*"\s*:|\[\s*[\[{"])')
-_OUR_JSON = re.compile(rb'"schema": ?"tformer\.|"index": ?\d')
-_MARKUP = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(!doctype html|html|svg)\b", re.IGNORECASE)
+_JSON = rb'\s*(\{\s*"[^"\n]*"\s*:|\[\s*[\[{"])'
+_OUR_JSON = rb'"schema": ?"tformer\.|"index": ?\d'
+_MARKUP = rb"(?i)\s*(?:<\?xml[^>]*>\s*)?<(!doctype html|html|svg)\b"
 
 
 def content_of(path: Path) -> tuple[str, bool]:
@@ -118,12 +121,12 @@ def content_of(path: Path) -> tuple[str, bool]:
         ] or b'{"__metadata__":{},"vectors":' in start[:99]
     if not _is_text(start, is_whole=is_whole):
         return BINARY, False
-    if match := _JSON.match(start):
+    if match := re.match(_JSON, start):
         if re.match(rb'\s*\{\s*"version": ?"1\.0",\s*"truncation"', start):
             return "tokenizer", True
         first_line = start[match.start() :].lstrip().split(b"\n{", 1)[0]
-        return "JSON", bool(_OUR_JSON.search(first_line))
-    if match := _MARKUP.match(start):
+        return "JSON", bool(re.search(_OUR_JSON, first_line))
+    if match := re.match(_MARKUP, start):
         is_svg = match[1].lower() == b"svg"
         return ("SVG", True) if is_svg else ("HTML", b"tformer" in start)
     if start.startswith(b"#!"):

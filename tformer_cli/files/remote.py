@@ -3,7 +3,6 @@
 They are only read: what a program writes stays on its machine.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -23,11 +22,9 @@ from tformer_cli.files.atomic import (
     remove_if_unheld,
 )
 
-_URL = re.compile(r"([a-z][a-z0-9+.:-]+):/{1,2}(.*)", re.IGNORECASE | re.DOTALL)
+_URL = r"(?is)([a-z][a-z0-9+.:-]+):/{1,2}(.*)"
 """A URL, also after `Path` has taken one of its slashes; the letter of a drive is none."""
-_CREDENTIALS = re.compile(
-    r"(?<=://)(?:[^/:]*:(?!\d+(?:/|$)).*|(?<!abfs://)(?<!abfss://)[^/]*)@", re.DOTALL
-)
+_CREDENTIALS = r"(?s)(?<=://)(?:[^/:]*:(?!\d+(?:/|$)).*|(?<!abfs://)(?<!abfss://)[^/]*)@"
 """The part before an @; Azure has a container there, and a password may hold a slash."""
 _LEFT_OUT = ("checkpoints/", "tensorboard/")
 """Directories of a run that its model does without."""
@@ -49,12 +46,12 @@ say: Callable[[str], None] = _log
 
 def shown_url(name: Path | str) -> str:
     """Returns the URL that a name is, without credentials; empty for a path of this machine."""
-    found = _URL.fullmatch(str(name))
+    found = re.fullmatch(_URL, str(name)) if ":/" in str(name) else None
     # Unlike that of `Path`, it takes names that are too long
     if found is None or os.path.exists(name):  # noqa: PTH110
         return ""
     rest = found[2].removesuffix("/")
-    return _CREDENTIALS.sub("***@", f"{found[1].lower()}://{rest}")
+    return re.sub(_CREDENTIALS, "***@", f"{found[1].lower()}://{rest}")
 
 
 def remote_url(name: Path | str) -> str:
@@ -116,6 +113,8 @@ def local_copy(url: str) -> Path:
         files = _list_files(url, system, root)
         # By what the system says about them: time, size, checksum
         state = json.dumps([url, *((name, system.ukey(path)) for path, name in files.items())])
+    import hashlib  # loads a library that a cold line does without
+
     keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in (url, state))
     from tformer_cli.files.cache import cache_directory  # a line at a path needs none
 

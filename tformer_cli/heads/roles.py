@@ -13,10 +13,10 @@ are counts of source tokens in the training corpus, or in the inspected corpus.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tformer_cli.settings import dataclass
 from tformer_cli.show.document import Block, Facts, Room, SideBySide, Span, Table, Text, text
 
 if TYPE_CHECKING:

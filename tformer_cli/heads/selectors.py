@@ -22,11 +22,11 @@ a head for which one is not defined does not meet a condition on it.
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tformer_cli.errors import Setting, UsageError
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, ROLES, role_of
+from tformer_cli.settings import dataclass
 
 KIND_WORDS: dict[str, tuple[Kind, ...]] = {
     "enc": ("enc",),

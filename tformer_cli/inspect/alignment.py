@@ -43,7 +43,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -53,6 +52,7 @@ from numpy.typing import NDArray
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.selectors import select_heads
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.pharaoh import Link, format_links
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from itertools import zip_longest
@@ -31,6 +31,7 @@ from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import WIDE, SentenceView, View
 from tformer_cli.inspect.views import VIEWS
 from tformer_cli.inspect.weighting import ALPHA
+from tformer_cli.settings import dataclass
 from tformer_cli.show.document import Texts
 from tformer_cli.show.html import block_style, render_blocks, render_page
 

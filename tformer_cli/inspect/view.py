@@ -11,14 +11,14 @@ JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import CaptureMode, HeadId, Inspected  # noqa: TC001 - at run time
 from tformer_cli.inspect.data import jsonable, round6, to_json
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.show.document import Room, Text, text
 from tformer_cli.show.figure_files import FIGURES
 from tformer_cli.sockets import load_place

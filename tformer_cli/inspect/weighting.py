@@ -4,10 +4,10 @@ Weights and norms belong to a head. Rollout and ALTI combine all heads of a laye
 before it, so they have one map per layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tformer_cli.heads.names import KIND_NAMES, Kind
+from tformer_cli.settings import dataclass
 
 WeightingName = Literal["alpha", "norm", "rollout", "alti"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, Setting, UsageError
 from tformer_cli.runtime import has_fast, require_fast
+from tformer_cli.settings import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,15 +63,19 @@ class DirectoryModel:
         return self.config.source_eos
 
     @contextmanager
-    def arrays(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+    def arrays(self) -> Iterator[Mapping[str, NDArray[Any] | memoryview]]:
         """Yields the weights, each tensor once, however many layers have it."""
-        from tformer_cli.artifacts.weights_file import SCALE
+        from tformer_cli.artifacts.weights_file import SCALE, StoredArrays
         from tformer_cli.fast.native.weights import in_integers
 
+        weights = self.weights
         # An export in int8 has its integers; others are rounded here, a matrix at a time
-        is_stored = any(name.endswith(SCALE) for name in self.weights)
-        is_stored = is_stored or not self.in_integers
-        yield dict(self.weights) if is_stored else in_integers(self.weights)
+        if self.in_integers and not any(name.endswith(SCALE) for name in weights):
+            yield in_integers(weights)
+        elif isinstance(weights, StoredArrays):
+            yield {name: weights.memory(name) for name in weights}
+        else:
+            yield dict(weights)
 
     def head_arrays(self) -> Mapping[str, NDArray[Any]]:
         """Returns the weights of an encoder's head; int8 weights are dequantized.
@@ -95,7 +100,7 @@ class DirectoryModel:
             for name, array in head_arrays.items()
         }
 
-    def release(self, array: NDArray[Any]) -> None:
+    def release(self, array: NDArray[Any] | memoryview) -> None:
         from tformer_cli.artifacts.weights_file import StoredArrays, free_pages
 
         if isinstance(self.weights, StoredArrays):  # else others may have the same array

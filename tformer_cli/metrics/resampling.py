@@ -14,7 +14,7 @@ Statistics = NDArray[np.float64]
 
 
 def resample(
-    n_sentences: int, n_resamples: int, generator: np.random.Generator
+    n_sentences: int, n_resamples: int, generator: "np.random.Generator"
 ) -> Iterator[NDArray[np.int64]]:
     """Yields the sentences of each draw, (N)."""
     for _ in range(n_resamples):

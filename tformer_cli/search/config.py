@@ -1,7 +1,7 @@
 """Settings of the search: the recipe's `[decoding]` table and the options of `translate`."""
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -16,6 +16,7 @@ from tformer_cli.settings import (
     at_least,
     between,
     check_limits,
+    dataclass,
     declare,
     declared_options,
     literal_values,

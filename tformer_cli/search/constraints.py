@@ -7,11 +7,12 @@ by "category", and banned "cat" does not forbid it. `unsatisfied_phrases` names 
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tformer_cli.errors import DataError
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import plain
 from tformer_cli.wording import is_blank
 

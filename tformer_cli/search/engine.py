@@ -11,12 +11,13 @@ attention is recorded, a table of probabilities in a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.hypothesis import never_interrupt
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class StoredModel(SearchedModel, Protocol):
     def in_integers(self) -> bool:
         """True if its matrices are int8, or are to be."""
 
-    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any]]]:
+    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any] | memoryview]]:
         """Opens its weights by their names in a model directory; int8 ones with their scales."""
 
-    def release(self, array: NDArray[Any]) -> None:
+    def release(self, array: NDArray[Any] | memoryview) -> None:
         """Releases the memory-mapped pages of an array."""
 
     def existing_model(self) -> DecodingModel | None:
@@ -365,7 +366,7 @@ class Searcher:
         return UsageError.of("{engine}: {} cannot search here: {}; omit it", name, reasons[name])
 
 
-@dataclass
+@dataclass()
 class PromptedCache:
     """The cache of the model and what it says after the prompts."""
 

@@ -1,7 +1,7 @@
 """Settings of opening a model, and of its search where they differ from its own. Free of torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from tformer_cli.settings import (
     argument,
     at_least,
     check_limits,
+    dataclass,
     declared_options,
     literal_values,
     setting,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tformer_cli.search.config import ANY_SEARCH
 from tformer_cli.search.engine import DecodingModel, EngineUnavailableError, StoredModel
-from tformer_cli.settings import ANY, unknown_setting
+from tformer_cli.settings import ANY, dataclass, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

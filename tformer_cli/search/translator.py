@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
-from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import chain, cycle, islice, product, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -31,6 +30,7 @@ from tformer_cli.search.hypothesis import (
     length_divisor,
     longest_source,
 )
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import buffers, check_lines, checked_line
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank
@@ -392,7 +392,7 @@ class Translator:
                 Sentence(
                     tokens=cuts[i].parts[number],
                     # By line and part, so that the buffer changes nothing that is drawn
-                    key=line_key(seed, first_index + i, number),
+                    key=line_key(seed, first_index + i, number) if self.config.sampling else 0,
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
                     n_start=len(start),
@@ -992,6 +992,8 @@ def _unseen(source: str, seen_words: Container[str]) -> tuple[str, ...]:
 
 def line_key(seed: int, line: int, part: int) -> int:
     """Returns the seed of the samples for a part of a line."""
+    from hashlib import blake2b  # for samples: loads a library that a cold line does without
+
     # Not `hash`, which differs from process to process
     digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

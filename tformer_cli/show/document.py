@@ -1,7 +1,9 @@
 """A result for people: blocks, and sections of them, whatever draws them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
+
+from tformer_cli.settings import dataclass
 
 
 class Label(str):

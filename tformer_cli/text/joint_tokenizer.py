@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from hashlib import blake2b
 from itertools import chain, pairwise
 from random import Random
 from types import MappingProxyType
@@ -541,6 +540,8 @@ class BpeDropout:
 
     def _choices(self, key: int, n_words: int) -> bytes:
         """At least `n_words` bytes that are random but fixed by the key."""
+        from hashlib import blake2b  # loads a library that a cold line does without
+
         start = b"%s %d" % (self._seed, key)
         blocks = range(n_words // 64 + 1)
         return b"".join(blake2b(b"%s %d" % (start, block)).digest() for block in blocks)
@@ -557,6 +558,8 @@ class BpeDropout:
         return ids
 
     def _segment(self, word: str, number: int) -> Ids:
+        from hashlib import blake2b
+
         seed = blake2b(b"%s %d %s" % (self._seed, number, word.encode()), digest_size=16).digest()
         random = Random(int.from_bytes(seed, "big")).random
         pieces = list(word)

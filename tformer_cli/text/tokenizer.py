@@ -309,7 +309,7 @@ UNSEEN = (
     "|\u200b(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])"
     "|(?<![^\x00-\u024f])[\u200c\u200d](?![^\x00-\u024f])"  # joiners, but not of Latin letters
 )
-_SPACES, _UNSEEN, _EITHER = map(re.compile, (SPACES, UNSEEN, f"{SPACES}|{UNSEEN}"))
+_EITHER = f"{SPACES}|{UNSEEN}"
 _NAMES = {
     "\xa0": "no-break spaces",
     "\xad": "soft hyphens",
@@ -323,18 +323,22 @@ _NAMES = {
 def is_plain(text: str) -> bool:
     # Most text is ASCII, and must not pay for the rest
     if text.isascii():
-        return text.isprintable() or _EITHER.search(text) is None
-    return is_normalized("NFC", text) and _EITHER.search(text) is None
+        return text.isprintable() or re.search(_EITHER, text) is None
+    return is_normalized("NFC", text) and re.search(_EITHER, text) is None
 
 
 def plain(text: str) -> str:
-    return text if is_plain(text) else normalize("NFC", _UNSEEN.sub("", _SPACES.sub(" ", text)))
+    return (
+        text if is_plain(text) else normalize("NFC", re.sub(UNSEEN, "", re.sub(SPACES, " ", text)))
+    )
 
 
 def plain_with_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The same, with the characters of the text that each of its characters comes from."""
-    spaced = _SPACES.sub(" ", text)
-    omitted = set(chain.from_iterable(range(*match.span()) for match in _UNSEEN.finditer(spaced)))
+    spaced = re.sub(SPACES, " ", text)
+    omitted = set(
+        chain.from_iterable(range(*match.span()) for match in re.finditer(UNSEEN, spaced))
+    )
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     cluster = ""
@@ -372,7 +376,7 @@ def _count_untrained(text: str, side: TokenizerSide) -> Counter[str]:
         return Counter()
     known = side.characters
     counts = Counter(
-        _kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known
+        _kind_of(match[0]) for match in re.finditer(_EITHER, text) if match[0] not in known
     )
     if not is_normalized("NFC", text):
         marks = sum(bool(combining(c)) and c not in known for c in text)
@@ -383,6 +387,6 @@ def _count_untrained(text: str, side: TokenizerSide) -> Counter[str]:
 def _kind_of(character: str) -> str:
     if character in _NAMES:
         return _NAMES[character]
-    if _SPACES.fullmatch(character):
+    if re.fullmatch(SPACES, character):
         return "special spaces"
     return "control characters" if category(character) == "Cc" else "unseen characters"

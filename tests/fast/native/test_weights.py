@@ -78,11 +78,12 @@ def test_arrays_are_the_memory_of_the_model():
     assert (arrays["source_embedding.weight"] == 2.0).all()
 
 
-def test_positions_have_the_bits_of_torchs():
+def test_positions_have_the_bits_of_torchs(kernels):
     for n_positions, d_model in ((40, 30), (1024, 128), (1024, 512)):
         expected = positions.sinusoids(n_positions, d_model).numpy()
-        np.testing.assert_array_equal(sinusoids(n_positions, d_model), expected)
-    np.testing.assert_array_equal(sinusoids(40, 30, 5e5), positions.sinusoids(40, 30, 5e5).numpy())
+        np.testing.assert_array_equal(sinusoids(kernels, n_positions, d_model), expected)
+    expected = positions.sinusoids(40, 30, 5e5).numpy()
+    np.testing.assert_array_equal(sinusoids(kernels, 40, 30, 5e5), expected)
 
 
 def test_shapes_that_the_kernels_do_not_know_are_named():

@@ -1,10 +1,10 @@
 """`tformer tag`: a label for each word of each line."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from tformer_cli.cli.encoder_job import LineJob, TextsArgument
 from tformer_cli.cli.options import ModelArgument, option, takes_groups
+from tformer_cli.settings import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.runtime import without_garbage_collection
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import LineCounts, shard_range
 from tformer_cli.wording import count_of, is_blank
 

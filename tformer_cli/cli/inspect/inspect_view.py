@@ -5,7 +5,7 @@ A command ends in ``**opening`` under `takes_opening_options` and hands that on 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
@@ -60,7 +60,7 @@ from tformer_cli.inspect.view import (
     View,
 )
 from tformer_cli.inspect.weighting import WeightingName
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.text.lines import LineCounts, check_file
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ this processor runs, PyTorch computes; `KernelsUnavailable` gives the reason.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import threading
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,17 +96,18 @@ def processor_digest() -> str:
     """Tells processors apart that have other instructions or another model name."""
     fields = ("model name", "flags", "Features", "CPU implementer", "CPU part", "isa", "uarch")
     parts = (platform.machine(), platform.processor(), *map(_first_processor, fields))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    joined = "\n".join(parts)
+    return f"{zlib.crc32(joined.encode()):08x}"
 
 
 def source_digest(sources: Path = KERNELS) -> str:
     """Tells other versions of the C files, and of how they are compiled, from these."""
     # Other flags make other numbers, so they count as sources do
-    digest = hashlib.sha256(repr((FLAGS, _X86)).encode())
+    # And not by `hashlib`, which loads a library that a cold line does without
+    digest = zlib.crc32(repr((FLAGS, _X86)).encode())
     for path in sorted(path for path in sources.iterdir() if path.suffix in (".c", ".h")):
-        digest.update(f"\n{path.name}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+        digest = zlib.crc32(f"\n{path.name}\n".encode() + path.read_bytes(), digest)
+    return f"{digest:08x}"
 
 
 def library_path(level: str, folder: Path = LIBRARIES) -> Path:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from itertools import accumulate, pairwise
+from array import array
+from itertools import accumulate, chain, pairwise
+from operator import lt, mul, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tformer_cli.fast.native.structs import Answer, EncodeRequest, Request, ScoreRequest, TellToken
-from tformer_cli.fast.native.weights import PackedModel
+from tformer_cli.fast.native.weights import PackedModel, address_of
 from tformer_cli.search.hypothesis import Hypothesis, SourceAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tformer_cli.fast.native.weights import Array
@@ -27,6 +28,7 @@ EOS_ID = 3
 MOST_ROWS = 320
 """Hypotheses decoded at a time, whatever the number of sentences: enough for the products."""
 _NO_MEMORY, _STOPPED = 1, 2
+_SPECIAL = tuple(range(EOS_ID + 1))
 _MOST_TOP_K = 1 << 31
 """More tokens than any vocabulary has."""
 
@@ -97,7 +99,7 @@ class NativeModel:
         *,
         beam_size: int,
         n_searched: int,
-        divisors: NDArray[np.float64],
+        divisors: Iterable[float],
         stops_early: bool = True,
         stop: ctypes.c_int | None = None,
         most_rows: int = MOST_ROWS,
@@ -109,30 +111,30 @@ class NativeModel:
         n_threads: int = 1,
     ) -> list[list[Hypothesis]]:
         """Translates or continues sentences; no result depends on the others, or on threads."""
-        self._check(sources, limits, beam_size, n_searched, divisors)
+        divided = array("d", divisors)
+        self._check(sources, limits, beam_size, n_searched, len(divided))
         tokens, starts = self._join_sources(sources)
         listed, listed_starts = self._join_candidates(candidates, len(sources))
         if drawing is not None and n_searched != beam_size:
             raise ValueError("drawing keeps all hypotheses: n_searched must equal beam_size")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
         drawn = _PackedDrawing(drawing, len(sources))
-        answer = _Room(np.array(limits, np.int64), n_searched, np.diff(starts), tuple(heads))
+        answer = _Room(limits, n_searched, starts, tuple(heads))
         mask = self._mask(heads)
         stop = ctypes.c_int(0) if stop is None else stop
         listener = _Told(tell, stop)
-        divisors = np.ascontiguousarray(divisors, np.float64)
         status = self._call(
             self._search,
             n_threads,
             ctypes.byref(
                 Request(
                     len(sources),
-                    tokens.ctypes.data,
-                    starts.ctypes.data,
-                    answer.limits.ctypes.data,
-                    divisors.ctypes.data,
-                    None if listed is None else listed.ctypes.data,
-                    None if listed is None else listed_starts.ctypes.data,
+                    address_of(tokens),
+                    address_of(starts),
+                    address_of(answer.limits),
+                    address_of(divided),
+                    _pointer(listed),
+                    _pointer(listed_starts),
                     *ruled.fields,
                     beam_size,
                     n_searched,
@@ -141,10 +143,10 @@ class NativeModel:
                     *drawn.fields,
                     listener.function,
                     ctypes.addressof(stop),
-                    None if mask is None else mask.ctypes.data,
+                    _pointer(mask),
                 )
             ),
-            ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
+            ctypes.byref(Answer(*map(address_of, answer.parts))),
         )
         # First: it is why the kernels were stopped
         listener.raise_what_was_raised()
@@ -162,6 +164,8 @@ class NativeModel:
         of_source = 2 * encoder + 2 * (encoder + cross) // size
         of_target = 2 * (decoder + cross) + 2 * decoder // size
         n_floats = (n_source * of_source + (len(target) + 1) * of_target) * config.head_width
+        import numpy as np
+
         recorded = np.empty(n_floats, np.float32)
         self.score([source], [target], recorded=recorded)
         return recorded
@@ -189,28 +193,29 @@ class NativeModel:
         else:
             self._check_tokens(targets, self._model.vocab_size)
             wanted, target_starts = _join_sentences(targets)
-        steps = np.empty(len(wanted), np.float32)
+        steps = _zeros("f", len(wanted))
         stop = ctypes.c_int(0) if stop is None else stop
         mask = self._mask(heads)
-        widths = np.diff(starts)
-        ends = np.cumsum(widths * np.diff(target_starts)) if heads else np.zeros(1, np.int64)
-        weights = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        widths = _lengths(starts)
+        ends = list(accumulate(map(mul, widths, _lengths(target_starts)))) if heads else []
+        weights = _room_for(ends[-1] if ends else 0)
         request = ScoreRequest(
             len(sources),
-            *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
+            *map(address_of, (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
-            steps.ctypes.data if recorded is None else None,
-            None if mask is None else mask.ctypes.data,
-            weights.ctypes.data,
-            None if recorded is None else recorded.ctypes.data,
+            _pointer(steps if recorded is None else None),
+            _pointer(mask),
+            address_of(weights),
+            _pointer(recorded),
         )
         _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
-        weights /= max(1, len(heads))
-        is_heard = bool(heads and sources)
-        parts = zip(np.split(weights, ends[:-1]), widths, strict=True) if is_heard else ()
+        places = pairwise((0, *ends))
         return (
-            [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())],
-            [part.reshape(-1, width) for part, width in parts],
+            [steps[start:end].tolist() for start, end in pairwise(target_starts)],
+            [
+                _mean(weights[start:end], width, heads)
+                for (start, end), width in zip(places, widths, strict=False)
+            ],
         )
 
     def encode(
@@ -226,17 +231,19 @@ class NativeModel:
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
+        import numpy as np
+
         tokens, starts = self._join_sources(texts)
         hidden = np.empty((len(tokens), self._model.d_model), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         request = EncodeRequest(
             len(texts),
-            *(array.ctypes.data for array in (tokens, starts)),
+            *map(address_of, (tokens, starts)),
             ctypes.addressof(stop),
-            hidden.ctypes.data,
+            address_of(hidden),
         )
         _check_status(self._call(self._encode, n_threads, ctypes.byref(request)), "encode")
-        return [hidden[start:end] for start, end in pairwise(starts.tolist())]
+        return [hidden[start:end] for start, end in pairwise(starts)]
 
     def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
         """Encodes a sentence, to be decoded step by step; not by a model without either stack."""
@@ -256,14 +263,14 @@ class NativeModel:
             self._library.tformer_end_team()
         return status
 
-    def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
+    def _mask(self, heads: Sequence[CrossHead]) -> bytearray | None:
         """Mask of heads among those of all layers; None: no attention is recorded."""
         if not heads:
             return None
-        layers = [np.zeros(n, np.uint8) for n in self._config.layer_heads.cross]
+        layers = [bytearray(n) for n in self._config.layer_heads.cross]
         for layer, head in heads:
             layers[layer][head] = 1
-        return np.concatenate(layers)
+        return bytearray().join(layers)
 
     def _check(
         self,
@@ -271,7 +278,7 @@ class NativeModel:
         limits: Sequence[int],
         beam_size: int,
         n_searched: int,
-        divisors: NDArray[np.float64],
+        n_divisors: int,
     ) -> None:
         """Refuses what would let the kernels leave their arrays."""
         if not 1 <= n_searched <= beam_size <= MOST_SLOTS:
@@ -289,33 +296,27 @@ class NativeModel:
             if not 0 <= limit <= longest:
                 raise ValueError(f"limits must be 0 to {longest}, but one is {limit}")
         # A divisor is read for each length up to the limit and its end
-        if limits and max(limits) + 2 > len(divisors):
-            raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
+        if limits and max(limits) + 2 > n_divisors:
+            raise ValueError(f"there are {n_divisors} divisors for a limit of {max(limits)}")
 
     def _join_candidates(
         self, candidates: Sequence[Sequence[int]] | None, n_sentences: int
-    ) -> tuple[NDArray[np.int32] | None, NDArray[np.int64]]:
+    ) -> tuple[array[int], array[int]] | tuple[None, None]:
         """Joins the candidates of all sentences; returns also where those of each begin."""
-        starts = np.zeros(n_sentences + 1, np.int64)
         if candidates is None or not any(map(len, candidates)):
-            return None, starts
-        parts = [np.asarray(part, np.int32) for part in candidates]
-        if len(parts) != n_sentences:
-            raise ValueError(f"there are {n_sentences} sources, but {len(parts)} candidates")
-        special = np.arange(EOS_ID + 1)
-        for part in parts:
-            is_valid = np.array_equal(part[: EOS_ID + 1], special) and (np.diff(part) > 0).all()
+            return None, None
+        if len(candidates) != n_sentences:
+            raise ValueError(f"there are {n_sentences} sources, but {len(candidates)} candidates")
+        for part in candidates:
+            is_valid = (*part[: EOS_ID + 1],) == _SPECIAL and all(map(lt, part, part[1:]))
             if len(part) and not (is_valid and part[-1] < self._model.vocab_size):
                 raise ValueError(
                     f"candidates must be 0 to {EOS_ID} and then ascending ids below "
                     f"{self._model.vocab_size}"
                 )
-        np.cumsum([len(part) for part in parts], out=starts[1:])
-        return np.concatenate(parts), starts
+        return _flat(candidates)
 
-    def _join_sources(
-        self, sources: Sequence[Sequence[int]]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _join_sources(self, sources: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
         """Joins sources, or prompts as they are; returns also where each begins."""
         if not self._model.is_decoder_only:
             self._check_tokens(sources, self._model.source_vocab_size)
@@ -369,7 +370,7 @@ class NativeSession:
         start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
         end.argtypes = [ctypes.c_void_p]
         tokens, _ = _join_sentences([source], eos=model.source_eos)
-        self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
+        self._pointer = start(model.pointer, address_of(tokens), len(tokens), most_rows, most_steps)
         if not self._pointer:
             raise MemoryError("there is not enough memory to search for translations")
         # Frees the kernels' memory with this object, whatever ends the search
@@ -384,14 +385,12 @@ class NativeSession:
         vocab_size = self._model.vocab_size
         if not 0 <= min(tokens) <= max(tokens) < vocab_size:
             raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
+        import numpy as np
+
         result = np.empty((len(tokens), vocab_size), np.float32)
-        before, read = np.array(parents, np.int64), np.array(tokens, np.int32)
-        _check_status(
-            self._step(
-                self._pointer, len(tokens), before.ctypes.data, read.ctypes.data, result.ctypes.data
-            ),
-            "search for",
-        )
+        arrays = array("q", parents), array("i", tokens), result
+        status = self._step(self._pointer, len(tokens), *map(address_of, arrays))
+        _check_status(status, "search for")
         self._n_before, self._n_left = len(tokens), self._n_left - 1
         return result
 
@@ -410,7 +409,7 @@ def _check_status(status: int, work: str) -> None:
 
 def _join_sentences(
     sentences: Sequence[Sequence[int]], *, eos: bool = True
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[array[int], array[int]]:
     """Joins sentences, with or without an end of sentence; returns also where each begins.
 
     An empty one has its end in any case: attention needs a token.
@@ -420,11 +419,43 @@ def _join_sentences(
     )
 
 
-def _flat(sequences: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _flat(sequences: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     """Joins sequences; returns also where each begins, and where the last one stops."""
-    flat = [token for sequence in sequences for token in sequence]
-    starts = list(accumulate(map(len, sequences), initial=0))
-    return np.array(flat, np.int32), np.array(starts, np.int64)
+    starts = accumulate(map(len, sequences), initial=0)
+    return array("i", chain.from_iterable(sequences)), array("q", starts)
+
+
+def _lengths(starts: array[int]) -> list[int]:
+    """The lengths of sequences that `_flat` has joined."""
+    return list(map(sub, starts[1:], starts))
+
+
+def _pointer(memory: Array | array[Any] | bytearray | None) -> int | None:
+    return None if memory is None else address_of(memory)
+
+
+def _zeros(kind: str, n: int) -> array[Any]:
+    return array(kind, (0,)) * n
+
+
+def _room_for(n_weights: int) -> NDArray[np.float32] | array[float]:
+    """Room for weights of attention, which need numpy: what is never touched is no memory."""
+    if not n_weights:
+        return array("f")
+    import numpy as np
+
+    return np.empty(n_weights, np.float32)
+
+
+def _mean(
+    weights: NDArray[np.float32] | array[float], width: int, heads: Sequence[CrossHead]
+) -> NDArray[np.float32]:
+    """Divides the sums (rows · S) of the weights of heads by their number: (rows, S)."""
+    import numpy as np
+
+    # A copy, so that a kept result does not hold the arrays of all
+    rows = np.divide(weights, np.float32(len(heads)), dtype=np.float32)
+    return rows.reshape(-1, width)
 
 
 class _PackedRules:
@@ -441,10 +472,10 @@ class _PackedRules:
         if min((rules.no_repeat_ngram, *rules.least_lengths)) < 0:
             raise ValueError("rules about lengths must be at least 0")
         self._prefixes = _flat(rules.prefixes) if any(rules.prefixes) else ()
-        self._least = np.array(rules.least_lengths, np.int64) if any(rules.least_lengths) else None
+        self._least = array("q", rules.least_lengths) if any(rules.least_lengths) else None
         self.fields = (
-            *([array.ctypes.data for array in self._prefixes] or (None, None)),
-            None if self._least is None else self._least.ctypes.data,
+            *(map(address_of, self._prefixes) if self._prefixes else (None, None)),
+            _pointer(self._least),
             rules.no_repeat_ngram,
         )
         """The same as in `Request`."""
@@ -462,9 +493,9 @@ class _PackedDrawing:
             raise ValueError(f"there are {n_sentences} sources, but {len(drawing.keys)} keys")
         if not (drawing.temperature > 0.0 and drawing.top_k >= 0 and 0.0 < drawing.top_p <= 1.0):
             raise ValueError(f"{drawing} is out of range")
-        self._keys = np.array(drawing.keys, np.int64)
+        self._keys = array("q", drawing.keys)
         self.fields = (
-            self._keys.ctypes.data,
+            address_of(self._keys),
             drawing.temperature,
             # More would not fit the kernels' number, and means all anyway
             min(drawing.top_k, _MOST_TOP_K),
@@ -502,37 +533,32 @@ class _Room:
 
     def __init__(
         self,
-        limits: NDArray[np.int64],
+        limits: Sequence[int],
         n_searched: int,
-        widths: NDArray[np.int64],
+        starts: array[int],
         heads: tuple[CrossHead, ...],
     ) -> None:
         """Allocates them; if heads are recorded, also for the source positions of each sentence."""
-        n_sentences, self._n_searched = len(limits), n_searched
-        n_hypotheses = n_sentences * n_searched
-        self.limits = limits
+        n_hypotheses, self._n_searched = len(limits) * n_searched, n_searched
+        self.limits = array("q", limits)
         # The end of sentence has a step, too
-        self._room = limits + 1
-        places = np.zeros(n_sentences + 1, np.int64)
-        np.cumsum(self._room * self._n_searched, out=places[1:])
-        self._places = places
-        self._n_found = np.zeros(n_sentences, np.int64)
-        self._n_tokens = np.empty(n_hypotheses, np.int64)
-        self._log_probability = np.empty(n_hypotheses, np.float64)
-        self._score = np.empty(n_hypotheses, np.float64)
-        self._is_finished = np.empty(n_hypotheses, np.int32)
-        self._tokens = np.empty(places[-1], np.int32)
-        self._steps = np.empty(places[-1], np.float32)
-        self._widths, self._heads = widths, heads
-        self._weight_places = np.zeros(n_sentences + 1, np.int64)
-        if heads:
-            np.cumsum(self._room * n_searched * widths, out=self._weight_places[1:])
-        # Most of it is never touched, and then is no memory: limits are far away
-        self._weights = np.empty(self._weight_places[-1], np.float32)
+        self._room = [limit + 1 for limit in limits]
+        sizes = [room * n_searched for room in self._room]
+        self._places = array("q", accumulate(sizes, initial=0))
+        self._n_found = _zeros("q", len(limits))
+        self._n_tokens = _zeros("q", n_hypotheses)
+        self._log_probability, self._score = (_zeros("d", n_hypotheses) for _ in range(2))
+        self._is_finished = _zeros("i", n_hypotheses)
+        self._tokens, self._steps = (_zeros(kind, self._places[-1]) for kind in "if")
+        self._widths, self._heads = _lengths(starts), heads
+        sizes = list(map(mul, sizes, self._widths)) if heads else []
+        self._weight_places = array("q", accumulate(sizes, initial=0))
+        # Most of it is never touched: limits are far away
+        self._weights = _room_for(self._weight_places[-1])
         of_hypotheses = (self._n_tokens, self._log_probability, self._score, self._is_finished)
         of_tokens = (self._places, self._tokens, self._steps, self._weight_places, self._weights)
         # In the order of search.h
-        self.parts: tuple[NDArray[np.generic], ...] = (self._n_found, *of_hypotheses, *of_tokens)
+        self.parts = (self._n_found, *of_hypotheses, *of_tokens)
 
     def read(self, sentence: int) -> list[Hypothesis]:
         """Returns the hypotheses of a sentence, best first."""
@@ -543,12 +569,12 @@ class _Room:
             stop = start + self._n_tokens[number]
             hypotheses.append(
                 Hypothesis(
-                    tuple(self._tokens[start:stop].tolist()),
-                    float(self._log_probability[number]),
-                    float(self._score[number]),
-                    tuple(self._steps[start : stop + 1].tolist()),
+                    tuple(self._tokens[start:stop]),
+                    self._log_probability[number],
+                    self._score[number],
+                    tuple(self._steps[start : stop + 1]),
                     bool(self._is_finished[number]),
-                    self._attention(sentence, rank, int(self._n_tokens[number]) + 1),
+                    self._attention(sentence, rank, self._n_tokens[number] + 1),
                 )
             )
         return hypotheses
@@ -556,9 +582,7 @@ class _Room:
     def _attention(self, sentence: int, rank: int, n_rows: int) -> SourceAttention | None:
         if not self._heads:
             return None
-        width = int(self._widths[sentence])
+        width = self._widths[sentence]
         start = self._weight_places[sentence] + rank * self._room[sentence] * width
-        rows = self._weights[start : start + n_rows * width].reshape(n_rows, width)
-        # A copy, so that a kept result does not hold the arrays of all
-        mean = np.divide(rows, np.float32(len(self._heads)), dtype=np.float32)
-        return SourceAttention(self._heads, mean)
+        rows = self._weights[start : start + n_rows * width]
+        return SourceAttention(self._heads, _mean(rows, width, self._heads))

@@ -1,18 +1,15 @@
 """A model's weights, packed once in the order in which the kernels read them. Free of torch.
 
-Weights are arrays by the names they have in a model directory. A matrix in integers is int8, and
-its scales (N) are stored under its name and `SCALE`.
+Weights are arrays by the names they have in a model directory, numpy's or memoryviews, which need
+no numpy. A matrix in integers is int8, and its scales (N) are stored under its name and `SCALE`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import weakref
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
-
-import numpy as np
 
 from tformer_cli.errors import ModelMemoryError
 from tformer_cli.fast.native.structs import Shape
@@ -23,11 +20,12 @@ from tformer_cli.settings import ANY, unknown_setting
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tformer_cli.model.config import ModelConfig
 
-    Array = NDArray[np.generic]
+    Array = NDArray[Any] | memoryview[Any]
 
 ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2, "gelu-tanh": 3})
 """Activations by their number in layers.c."""
@@ -49,22 +47,30 @@ N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
 
-def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
-    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`."""
-    # In float64, as torch's are, or large angles would differ
-    position = np.arange(n_positions, dtype=np.float64)[:, None]
-    even = np.arange(0, d_model, 2, dtype=np.float64)
-    angle = position * np.exp(-math.log(base) * even / d_model)
-    # two (P, D/2) -> (P, D): sine and cosine alternate
-    table = np.empty((n_positions, d_model), np.float32)
-    np.sin(angle, out=table[:, 0::2], casting="same_kind")
-    np.cos(angle, out=table[:, 1::2], casting="same_kind")
+def sinusoids(
+    library: ctypes.CDLL, n_positions: int, d_model: int, base: float = 10_000.0
+) -> memoryview[Any]:
+    """Computes the position vectors (P, D) of `tformer_cli.model.positions.sinusoids`."""
+    table = memoryview(bytearray(4 * n_positions * d_model)).cast("f", (n_positions, d_model))
+    fill = library.tformer_sinusoids
+    fill.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
+    fill.restype = None
+    fill(n_positions, d_model, base, address_of(table))
     return table
 
 
-def _turns(config: ModelConfig, _: Mapping[str, Array], __: str) -> Array:
+def address_of(memory: Any) -> int:  # noqa: ANN401 - whatever has a buffer, as numpy's arrays
+    """Returns where numbers lie; they must be writable and in C's order."""
+    return ctypes.addressof((ctypes.c_char * 0).from_buffer(memory))
+
+
+def _turns(library: ctypes.CDLL, config: ModelConfig, _: Mapping[str, Array], __: str) -> Array:
     """(max_positions, E) cosines, then sines, that turn the heads of a stack."""
-    table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
+    import numpy as np
+
+    table = np.asarray(
+        sinusoids(library, config.max_positions, config.head_width, config.rotary_base)
+    )
     return np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
 
 
@@ -73,19 +79,20 @@ class _Positions(NamedTuple):
 
     changes: int
     """Number of what they change in layers.c."""
-    rows: Callable[[ModelConfig, Mapping[str, Array], str], Array | None]
+    rows: Callable[[ctypes.CDLL, ModelConfig, Mapping[str, Array], str], Array | None]
     """(max_positions, D) of a stack, or what turns its heads; None: there are none."""
 
 
-_STORED = _Positions(0, lambda _, weights, side: weights[f"{side}_input.positions.table"])
+_STORED = _Positions(0, lambda _, __, weights, side: weights[f"{side}_input.positions.table"])
 POSITIONS = MappingProxyType(
     {
         "sinusoidal": _Positions(
-            0, lambda config, _, __: sinusoids(config.max_positions, config.d_model)
+            0,
+            lambda library, config, _, __: sinusoids(library, config.max_positions, config.d_model),
         ),
         "learned": _STORED,
         "table": _STORED,
-        "none": _Positions(0, lambda _, __, ___: None),
+        "none": _Positions(0, lambda *_: None),
         "rotary": _Positions(1, _turns),
     }
 )
@@ -146,8 +153,10 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
     return None
 
 
-def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
+def in_integers(weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`."""
+    import numpy as np
+
     result = {}
     # Stored weights are read one by one: not all of them are in memory in floats
     for name, matrix in weights.items():
@@ -166,6 +175,8 @@ def _quantize(
     values: NDArray[np.float32], integers: NDArray[np.int8], scale: NDArray[np.float32]
 ) -> None:
     """Writes the integers (N, K) and the scales (N) of some rows (N, K)."""
+    import numpy as np
+
     # Without `abs`, which would copy the matrix
     largest = np.maximum(values.max(axis=1), -values.min(axis=1))
     scale[:] = np.where(largest > 0, largest, np.float32(1.0)) / np.float32(127.0)
@@ -201,20 +212,17 @@ class PackedModel:
         self.is_decoder_only = config.is_decoder_only
         self.is_encoder_only = config.is_encoder_only
         self.source_eos = config.source_eos
-        ordered = [
-            None if weight is None else np.require(weight, requirements=("C", "A"))
-            for weight in _order_weights(config, weights)
-        ]
-        pointers = (ctypes.c_void_p * len(ordered))(
-            *(None if weight is None else weight.ctypes.data for weight in ordered)
-        )
+        ordered = list(_order_weights(library, config, weights))
+        addresses = [None if weight is None else address_of(weight) for weight in ordered]
+        pointers = (ctypes.c_void_p * len(ordered))(*addresses)
         library.tformer_new_model.restype = ctypes.c_void_p
         library.tformer_new_model.argtypes = [ctypes.c_void_p, ctypes.c_void_p, _ReleaseWeight]
         library.tformer_free_model.restype = None
         library.tformer_free_model.argtypes = [ctypes.c_void_p]
         shape = _shape(config, vocab_size)
         # The kernels know only addresses
-        by_address = {weight.ctypes.data: weight for weight in ordered if weight is not None}
+        pairs = zip(addresses, ordered, strict=True)
+        by_address = {at: weight for at, weight in pairs if at is not None and weight is not None}
         self._released = _ReleaseWeight(
             0 if release is None else lambda address: release(by_address[address])
         )
@@ -255,7 +263,9 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
     )
 
 
-def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
+def _order_weights(
+    library: ctypes.CDLL, config: ModelConfig, weights: Mapping[str, Array]
+) -> Iterator[Array | None]:
     """All weights in the order of model.h; None where a bias or norm is missing."""
     source = "source_embedding.weight"
     target = "target_embedding.weight"
@@ -267,7 +277,7 @@ def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterato
         if n_layers == 0:
             yield from (None,) * _N_OF_INPUT
             continue
-        table = POSITIONS[config.positions].rows(config, weights, f"{side}coder")
+        table = POSITIONS[config.positions].rows(library, config, weights, f"{side}coder")
         yield from (weights[embedding], weights.get(f"{embedding}{SCALE}"), table)
         yield from _norm(weights, f"{side}coder_input.norm")
     if config.is_encoder_only:
@@ -294,6 +304,8 @@ def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterato
 
 def _recurrence(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
     """W and W_f as one matrix (2·D, D), its bias and its scale."""
+    import numpy as np
+
     parts = (f"{name}.input.weight", f"{name}.forget.weight")
     yield np.concatenate([weights[part] for part in parts])
     bias = weights.get(f"{name}.forget.bias")

@@ -12,7 +12,7 @@ are arrays, whoever captured them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.heads.names import HeadId, Kind
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.settings import dataclass
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from xml.etree.ElementTree import Element, SubElement
@@ -23,7 +22,7 @@ from tformer_cli.heads.roles import role_grid
 from tformer_cli.inspect.data import jsonable, npz_bytes, round6
 from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView, Subject, describe
 from tformer_cli.inspect.weighting import WeightingName  # noqa: TC001 - at run time
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, dataclass
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
 from tformer_cli.show.figure import CHARACTER, break_lines
 from tformer_cli.show.figure_files import FIGURES

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.settings import dataclass
 from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import UNK_ID, untrained_characters
 from tformer_cli.wording import is_blank
@@ -70,7 +71,7 @@ COUNTS_OF_TRANSLATIONS = (
 """Fields of `ResultCounts` that count something of translations."""
 
 
-@dataclass
+@dataclass()
 class ResultCounts:
     """Counts of a stream of results of any verb; they grow as the stream continues."""
 

@@ -245,3 +245,15 @@ void tformer_free_model(Model *model) {
     free(model->decoder);
     free(model);
 }
+
+void tformer_sinusoids(int64_t n_positions, int64_t width, double base, float *table) {
+    for (int64_t i = 0; i + 1 < width; i += 2) {
+        /* In double, as torch's are, or large angles would differ */
+        const double frequency = exp(-log(base) * (double)i / (double)width);
+        for (int64_t position = 0; position < n_positions; position++) {
+            const double angle = (double)position * frequency;
+            table[position * width + i] = (float)sin(angle);
+            table[position * width + i + 1] = (float)cos(angle);
+        }
+    }
+}

@@ -127,4 +127,10 @@ INLINE bool is_decoder_only(const Model *model) { return model->shape.n_encoder_
 
 void tformer_free_model(Model *model);
 
+/* Computes position vectors: sines and cosines of position / base^(2i/width) alternate (Vaswani et al.
+   2017, section 3.5).
+
+   table: (n_positions, width) receives them. */
+void tformer_sinusoids(int64_t n_positions, int64_t width, double base, float *table);
+
 #endif
