@@ -100,7 +100,7 @@ def train(
             changes,
             kind,
             group,
-            device=processes.device,
+            processes,
             fresh=fresh,
             quiet=quiet,
         )
@@ -144,8 +144,8 @@ def _prepare_recipes(
     changes: RecipeOptions,
     kind: RunOptions,
     group: "Group | None",
+    processes: ProcessOptions,
     *,
-    device: str,
     fresh: bool,
     quiet: bool,
 ) -> "tuple[dict[Path, Recipe], TextRun | None]":
@@ -153,7 +153,7 @@ def _prepare_recipes(
     from tformer_cli.trainer.processes.launch import read_launch
 
     runs = kind.runs(run, changes, group)
-    own = changes.own_text(files, run, runs, device=device, fresh=fresh)
+    own = changes.own_text(files, run, runs, processes=processes, fresh=fresh)
     name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
     recipes = {
         # Notes on one run apply to the others

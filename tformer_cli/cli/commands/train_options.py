@@ -86,7 +86,7 @@ class RecipeOptions:
         run: Path,
         runs: Iterable[Path],
         *,
-        device: str,
+        processes: "ProcessOptions",
         fresh: bool,
     ) -> "TextRun | None":
         """Reads the text that the arguments name, and chooses a recipe; None: they name one."""
@@ -98,7 +98,7 @@ class RecipeOptions:
             run,
             runs,
             self._all_overrides(self._of_options()),
-            device=device,
+            processes=processes,
             fresh=fresh,
             overridden=self.overridden,
         )

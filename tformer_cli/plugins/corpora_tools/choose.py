@@ -4,29 +4,28 @@ Each choice comes with its reason. Measured numbers are those of recipes/README.
 cores; otherwise the reason names a paper or says that nothing was measured.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import tomli_w
 
 from tformer_cli.artifacts.config_file import HEADS
+from tformer_cli.model.config import PRESETS, ModelConfig, Precision
 from tformer_cli.settings import type_problem
+from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.wording import count_of, visible
-
-if TYPE_CHECKING:
-    from tformer_cli.model.config import Precision
 
 # Bytes of UTF-8 a token of a joint BPE vocabulary has: 4.5 letters of English or German, one and a
 # half Chinese characters.
 BYTES_PER_TOKEN = 4.5
 FULL_BATCH = 0.95
 """Share of a batch's budget that target tokens fill."""
-SPEEDS = {"tiny": 10_000, "small": 3_000, "base": 400, "big": 100}
-"""Target tokens a second on two cores with bfloat16. Tiny and small were measured; the others
-follow from their numbers of multiplications."""
-FLOAT32_SHARE = 0.32
-"""Share of these speeds without bfloat16: tiny, 3,200 tokens a second on two cores with AVX2."""
+REST = 64.0
+"""Time of all but matrix products, times D, per time of these in float32: norms, softmax and losses
+grow with D, products with D². 55 to 70 were measured for D = 128 and 256, 70 to 100 for 512."""
 NEARLY = 0.99
 """Share of a limit from which on it is reached."""
 MEASURED = ("tiny", "small")
@@ -109,8 +108,8 @@ class Estimate:
     """Expected passes over the text."""
     steps: float
     tokens_per_batch: int
-    minutes: float
-    """Expected minutes of training on two cores."""
+    speed: float
+    """Expected tokens a second, of the side that fills batches; 0: a GPU's, which is unknown."""
     batch_factor: float = 1.0
     """κ: how many times larger the batch is than the one that learning rates were tried with."""
 
@@ -140,18 +139,20 @@ def estimate(
     on_gpu: bool,
     fine_tunes: bool = False,
     preset: str = "",
-    has_bfloat16: bool = True,
+    precision: Precision = "bfloat16",
     gpu_memory: int = 0,
 ) -> Estimate:
     """Chooses preset and batch, and estimates how far the limits let a run come.
 
-    A preset chosen by the user stays; one of unknown speed is not estimated. Batches grow to what a
-    GPU with `gpu_memory` free bytes needs to be busy (0: they do not grow).
+    A preset chosen by the user stays. Batches grow to what a GPU with `gpu_memory` free bytes needs
+    to be busy (0: they do not grow).
     """
-    share = 1.0 if has_bfloat16 else FLOAT32_SHARE
-    if preset not in SPEEDS:
-        preset = "tiny" if size.n_labels else _preset(size, limits, on_gpu=on_gpu, share=share)
-    speed = share * SPEEDS[preset]
+    if preset not in PRESETS:
+        preset = _largest(size)
+        # How much faster a GPU is was not measured: there the size of the text decides
+        if not on_gpu:
+            preset = _preset(size, limits, preset, precision)
+    speed = 0.0 if on_gpu else measured_speed(size, preset, precision)
     tokens_per_batch = 2048 if size.n_pairs < 100_000 else 4096
     if size.n_pairs >= 1_000_000:
         tokens_per_batch = 8192
@@ -159,7 +160,7 @@ def estimate(
         tokens_per_batch = 1024
     usual_tokens = tokens_per_batch
     if gpu_memory:
-        most = _gpu_tokens(size, preset, usual_tokens, gpu_memory, has_bfloat16=has_bfloat16)
+        most = _gpu_tokens(size, preset, usual_tokens, gpu_memory, precision)
         tokens_per_batch = max(usual_tokens, most)
     # A text shorter than a batch is a step an epoch all the same
     per_epoch = max(1.0, size.target_tokens / (FULL_BATCH * tokens_per_batch))
@@ -167,8 +168,8 @@ def estimate(
     ends = [float(limits.epochs)] if limits.epochs else []
     if limits.steps:
         ends.append(limits.steps / per_epoch)
-    # A GPU's speed is unknown here, so the usual number of passes is assumed
-    if limits.minutes and not on_gpu:
+    # Where the speed is unknown, the usual number of passes is assumed
+    if limits.minutes and speed:
         ends.append(60 * limits.minutes * speed / max(1.0, size.target_tokens))
         if not limits.epochs:
             ends.append(MOST_EPOCHS)
@@ -179,27 +180,24 @@ def estimate(
         epochs=epochs,
         steps=epochs * per_epoch,
         tokens_per_batch=tokens_per_batch,
-        minutes=epochs * size.target_tokens / speed / 60,
+        speed=speed,
         batch_factor=factor,
     )
 
 
 def _gpu_tokens(
-    size: CorpusSize, preset: str, usual_tokens: int, gpu_memory: int, *, has_bfloat16: bool
+    size: CorpusSize, preset: str, usual_tokens: int, gpu_memory: int, precision: Precision
 ) -> int:
     """Computes the tokens of a batch that a GPU, the text and the rule of its rates allow."""
     # It takes torch, which a run on a GPU imports anyway
-    from tformer_cli.model.config import PRESETS, ModelConfig
     from tformer_cli.trainer.batch_budget import FULL_GPU, expected_budget
     from tformer_cli.trainer.optimizers.schedule import LARGEST_FACTOR
 
-    precision: Precision = "bfloat16" if has_bfloat16 else "float32"
-    shape: dict[str, Any] = {**PRESETS[preset]}
-    vocabulary, _ = _vocabulary(size)
+    config, vocabulary = _model(size, preset)
     return int(
         min(
             FULL_GPU,
-            expected_budget(ModelConfig(**shape), vocabulary, precision, gpu_memory),
+            expected_budget(config, vocabulary, precision, gpu_memory),
             LARGEST_FACTOR * usual_tokens,
             size.target_tokens / (FULL_BATCH * STEPS_AN_EPOCH),
         )
@@ -274,9 +272,7 @@ def _classifier(
     yield Choice(key="validation.every", value=_clamp(20, reach.steps / 5, 1000))
 
 
-def expectation(
-    size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bool, fine_tunes: bool
-) -> str:
+def expectation(size: CorpusSize, limits: Limits, reach: Estimate, *, fine_tunes: bool) -> str:
     """Estimates the duration of the run and, where measured, its scores."""
     if size.n_labels:
         how = "from MiniLM, 82 from random weights" if fine_tunes else "so, and 96 % --from MiniLM"
@@ -286,13 +282,15 @@ def expectation(
             "`tformer guide classifying`"
         )
     # Other limits may end it sooner, which only a known speed can tell
-    if limits.minutes and (on_gpu or reach.minutes > NEARLY * limits.minutes):
-        time = f"about {_duration(limits.minutes)} of training, the limit"
-    elif on_gpu:
-        time = "no time estimate for this GPU"
-    else:
-        guess = "" if reach.preset in MEASURED else ", a guess: this size is untested"
-        time = f"about {_duration(reach.minutes)} of training on two cores{guess}"
+    minutes = reach.epochs * size.target_tokens / reach.speed / 60 if reach.speed else math.inf
+    is_limit = minutes > NEARLY * limits.minutes > 0.0
+    time = "no time estimate for this GPU"
+    if reach.speed or is_limit:
+        time = f"about {_duration(min(minutes, limits.minutes or minutes))} of training"
+        time += ", the limit" * is_limit
+    if reach.speed:
+        pace = f"{reach.speed:,.0f} target tokens a second of a {reach.preset} model"
+        time += f", at {pace}, predicted from matrix products"
     if fine_tunes:
         reached = "`tformer guide training`, What to expect, shows what more text teaches a model"
     elif size.n_pairs < TRUSTED:
@@ -323,25 +321,47 @@ def _toml(value: Any) -> str:  # noqa: ANN401 - whatever a key holds
     return tomli_w.dumps({"x": value}).partition("=")[2].strip()
 
 
-def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool, share: float) -> str:
-    """The preset for a corpus, or a smaller one that can read it often enough in the time."""
-    names = [name for name, _ in SIZES]
-    largest = next(place for place, (_, most) in enumerate(SIZES) if size.n_pairs < most)
-    # How much faster a GPU is was not measured: there the size of the text decides
-    if on_gpu:
-        return names[largest]
-    seconds = 60 * (limits.minutes or LONGEST)
-    fitting = (
-        name
-        for name in reversed(names[: largest + 1])
-        if seconds * share * SPEEDS[name] >= FEWEST_EPOCHS * size.target_tokens
+@cache
+def measured_speed(size: CorpusSize, preset: str, precision: Precision) -> float:
+    """Predicts the tokens a second of training on the CPU, from products measured for 0.4 s."""
+    import torch
+
+    from tformer_cli.trainer.speed import ProductProbe, training_flops_per_token
+
+    config, vocabulary = _model(size, preset)
+    device, length = torch.device("cpu"), size.target_tokens / size.n_pairs
+    flops = training_flops_per_token(config, vocabulary, length, length)
+    products, rest = (
+        ProductProbe(config, vocabulary, device, name) for name in (precision, "float32")
     )
-    return next(fitting, names[0])
+    products.measure()
+    rest.measure()
+    seconds = flops / products.rate + REST / config.d_model * flops / rest.rate
+    # To a power of √2: two measurements differ, and the same machine should choose the same again
+    return float(f"{2.0 ** (-round(2.0 * math.log2(seconds)) / 2.0):.2g}")
+
+
+def _model(size: CorpusSize, preset: str) -> tuple[ModelConfig, int]:
+    shape: dict[str, Any] = {**PRESETS[preset]}
+    return ModelConfig(**shape), _vocabulary(size)[0]
+
+
+def _preset(size: CorpusSize, limits: Limits, largest: str, precision: Precision) -> str:
+    """The largest preset, or a smaller one that can read the text often enough in the time."""
+    seconds = 60 * (limits.minutes or LONGEST)
+    names = [name for name, _ in SIZES]
+    for name in reversed(names[1 : names.index(largest) + 1]):
+        if seconds * measured_speed(size, name, precision) >= FEWEST_EPOCHS * size.target_tokens:
+            return name
+    return names[0]
+
+
+def _largest(size: CorpusSize) -> str:
+    return next(name for name, most in SIZES if size.n_pairs < most or size.n_labels)
 
 
 def _why_preset(size: CorpusSize, reach: Estimate) -> str:
-    largest = next(name for name, most in SIZES if size.n_pairs < most)
-    if reach.preset != largest:
+    if reach.preset != (largest := _largest(size)):
         return f"{largest} would see too little text in the time"
     if reach.preset == "tiny":
         return "below 100,000 pairs, tiny models are better and faster"
@@ -392,7 +412,6 @@ def _rate_choices(
     """Chooses batch, learning rate and warm-up; larger batches change both by a rule."""
     warmup = _warmup(reach.usual_steps)
     if reach.batch_factor > 1.0:
-        from tformer_cli.trainer.config import TrainingConfig
         from tformer_cli.trainer.optimizers.schedule import scaled_to_batch
 
         usual = TrainingConfig(learning_rate=rate, warmup_steps=warmup)

@@ -7,10 +7,11 @@ Where the second file or column has few different lines, they are labels of a cl
 command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs, is_same
@@ -20,10 +21,10 @@ from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.plugins.corpora_tools.choose import (
     Choice,
     CorpusSize,
-    Limits,
     choose,
     estimate,
     expectation,
+    given_limits,
     recipe_text,
 )
 from tformer_cli.plugins.corpora_tools.quality.clean_data import REPORT, check_output
@@ -153,18 +154,19 @@ def choose_recipe(
     own: OwnText,
     run: Path,
     runs: Iterable[Path],
-    limits: Limits,
+    values: Mapping[str, Any],
     *,
     fresh: bool,
-    on_gpu: bool,
-    fine_tunes: bool,
+    fine_tunes: bool = False,
     preset: str = "",
     has_bfloat16: bool = True,
     gpu_memory: int = 0,
     overridden: Sequence[str] = (),
+    is_chosen: bool = False,
 ) -> Chosen:
-    """Chooses the recipe of runs in a directory, or finds the recipe of runs that have begun."""
-    begun = None if fresh or not any(map(has_run, runs)) else _read_begun_recipe(own, run)
+    """Chooses the recipe of runs in a directory, or finds that of runs that have begun or will."""
+    is_there = is_chosen or (not fresh and any(map(has_run, runs)))
+    begun = _read_begun_recipe(own, run) if is_there else None
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
         raise _another_file(run / CHOSEN)
@@ -172,13 +174,14 @@ def choose_recipe(
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
         return Chosen(text=begun)
+    limits = given_limits(values)
     reach = estimate(
         own.size,
         limits,
-        on_gpu=on_gpu,
+        on_gpu=gpu_memory > 0,
         fine_tunes=fine_tunes,
         preset=preset,
-        has_bfloat16=has_bfloat16,
+        precision="bfloat16" if has_bfloat16 else "float32",
         # The size of a model that is given is unknown here, and a given batch is the user's
         gpu_memory=0 if fine_tunes or not _BATCH_KEYS.isdisjoint(overridden) else gpu_memory,
     )
@@ -194,7 +197,7 @@ def choose_recipe(
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
         choices=tuple(choice for choice in chosen if choice.why),
-        expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
+        expected=expectation(own.size, limits, reach, fine_tunes=fine_tunes),
     )
 
 

@@ -12,9 +12,9 @@ import torch
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
 from tformer_cli import runtime
+from tformer_cli.cli.commands.train_options import ProcessOptions
 from tformer_cli.errors import DataError
 from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
-from tformer_cli.plugins.corpora_tools.choose import Limits
 from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun, text_run
 from tformer_cli.plugins.corpora_tools.comparison.lengths import read_length
 from tformer_cli.plugins.corpora_tools.own_text import (
@@ -181,7 +181,7 @@ def test_overrides_decide_as_the_options_do(text, tmp_path):
     by_key = messages_of("--set", "training.max_steps=10")
     assert [line for line in by_option if "max_steps = " not in line] == by_key
     in_time = messages_of("--set", "training.max_minutes=0.2")[-1]
-    assert in_time.startswith("expect about 1 minute of training, the limit; ")
+    assert in_time.startswith("expect about 1 minute of training, the limit, at ")
     for override in ("model.preset=small", 'model={preset="small"}'):
         said = "\n".join(messages_of("--max-steps", "1500", "--set", override))
         assert "model.preset" not in said
@@ -197,6 +197,8 @@ def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
         refused("train", *files, "-o", tmp_path / "mine", says=hint)
     hint = "(it is compressed); to train on text, name two files: tformer train SOURCE TARGET; a l"
     refused("train", text[0], "-o", tmp_path / "mine", says=hint)
+    hint = "SOURCE: several machines need a recipe; name the chosen.toml of a run on one machine"
+    refused("train", *text, "-o", tmp_path, "--nodes", "1:2", "--meet", "a:1", says=hint)
 
 
 @pytest.fixture
@@ -292,12 +294,13 @@ def test_a_table_of_pairs_is_split_too(text, tmp_path):
     rows = zip(lines_of(text[0]), lines_of(text[1]), strict=True)
     table.write_text("".join(f"{source}\t{target}\n" for source, target in rows))
     own = read_own_text([str(table)], tmp_path / "run")
-    chosen = choose_recipe(
-        own, tmp_path / "run", [], Limits(), fresh=False, on_gpu=False, fine_tunes=False
-    )
+    chosen = choose_recipe(own, tmp_path / "run", [], {}, fresh=False)
     assert not is_written(tmp_path / "run", chosen)
     write_own_text(own, tmp_path / "run", chosen)
     assert is_written(tmp_path / "run", chosen)
+    # A process of an agent does not choose again
+    again = choose_recipe(own, tmp_path / "run", [], {}, fresh=True, is_chosen=True)
+    assert (again.text, again.choices) == (chosen.text, ())
     told = TextRun(own=own, chosen=chosen, run=tmp_path / "run").test_command(Path("a run"))
     columns = [f"<(cut -f {number} {tmp_path}/run/data/test.tsv)" for number in (1, 2)]
     assert told == (
@@ -316,9 +319,7 @@ def write_recipe(folder, sources, targets):
     (folder / "a.en").write_text("".join(f"{line}\n" for line in sources))
     (folder / "a.de").write_text("".join(f"{line}\n" for line in targets))
     own = read_own_text([str(folder / "a.en"), str(folder / "a.de")], folder / "run")
-    chosen = choose_recipe(
-        own, folder / "run", [], Limits(), fresh=False, on_gpu=False, fine_tunes=False
-    )
+    chosen = choose_recipe(own, folder / "run", [], {}, fresh=False)
     return write_own_text(own, folder / "run", chosen)
 
 
@@ -440,9 +441,8 @@ def test_a_gpus_free_memory_makes_the_batch(tmp_path, monkeypatch, overrides, to
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 10**9, 81 * 10**9))
     monkeypatch.setattr(runtime, "has_fast_bfloat16", {"cuda": True, "cpu": False}.get)
     keys = [override.partition("=")[0] for override in overrides]
-    chosen = text_run(
-        files, tmp_path / "run", [], overrides, device="cuda", fresh=False, overridden=keys
-    ).chosen
+    options = {"processes": ProcessOptions(device="cuda"), "fresh": False, "overridden": keys}
+    chosen = text_run(files, tmp_path / "run", [], overrides, **options).chosen
     training = tomllib.loads(chosen.text)["training"]
     assert training.get("tokens_per_batch", 2048) == tokens
     assert training["learning_rate"] == rate

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tformer_cli.cli.options import prepare_torch
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import OPENERS
 
 if TYPE_CHECKING:
+    from tformer_cli.cli.commands.train_options import ProcessOptions
     from tformer_cli.plugins.corpora_tools.own_text import Chosen, OwnText
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig
@@ -96,7 +98,7 @@ def text_run(
     runs: Iterable[Path],
     overrides: Sequence[str],
     *,
-    device: str,
+    processes: "ProcessOptions",
     fresh: bool,
     overridden: Sequence[str],
 ) -> TextRun | None:
@@ -115,7 +117,6 @@ def text_run(
 
     if not names_own_text(*files):
         return None
-    from tformer_cli.plugins.corpora_tools.choose import given_limits
     from tformer_cli.recipe import overridden_values
     from tformer_cli.runtime import has_fast_bfloat16
     from tformer_cli.trainer.processes.launch import read_launch
@@ -126,26 +127,28 @@ def text_run(
         for name in ("model", "training")
     )
     preset = model.get("preset")
-    place = read_launch()
-    if place.world_size > 1 and not place.agent:
+    place, group = read_launch(), processes.group()
+    if not place.agent and max(place.world_size, group.max_machines if group else 1) > 1:
         raise UsageError(
             "SOURCE: several machines need a recipe; name the chosen.toml of a run on one machine"
         )
     own = read_own_text([file for file in files if file is not None], run)
-    gpu_memory = _gpu_memory(device)
+    prepare_torch(processes.threads * (group.n_processes if group else 1))
+    gpu_memory = _gpu_memory(processes.device)
     chosen = choose_recipe(
         own,
         run,
         runs,
-        given_limits(values),
+        values,
         fresh=fresh,
-        on_gpu=gpu_memory > 0,
         gpu_memory=gpu_memory,
         fine_tunes="from" in model,
         preset=preset if isinstance(preset, str) else "",
         has_bfloat16=training.get("precision") not in ("float32", "tf32")
         and has_fast_bfloat16("cuda" if gpu_memory else "cpu"),
         overridden=overridden,
+        # A second measurement may differ: the processes of an agent follow its choice
+        is_chosen=place.agent > 0,
     )
     return TextRun(own=own, chosen=chosen, run=run)
 
