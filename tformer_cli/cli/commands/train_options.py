@@ -98,7 +98,9 @@ class RecipeOptions:
             run,
             runs,
             self._all_overrides(self._of_options()),
-            processes=processes,
+            group=processes.group(),
+            device=processes.device,
+            threads=processes.threads,
             fresh=fresh,
             overridden=self.overridden,
         )

@@ -12,7 +12,6 @@ import torch
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
 from tformer_cli import runtime
-from tformer_cli.cli.commands.train_options import ProcessOptions
 from tformer_cli.errors import DataError
 from tformer_cli.plugins.built_in.grammar.generate import generate_corpus
 from tformer_cli.plugins.corpora_tools.commands.train_text import TextRun, text_run
@@ -441,7 +440,7 @@ def test_a_gpus_free_memory_makes_the_batch(tmp_path, monkeypatch, overrides, to
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 10**9, 81 * 10**9))
     monkeypatch.setattr(runtime, "has_fast_bfloat16", {"cuda": True, "cpu": False}.get)
     keys = [override.partition("=")[0] for override in overrides]
-    options = {"processes": ProcessOptions(device="cuda"), "fresh": False, "overridden": keys}
+    options = {"group": None, "device": "cuda", "threads": 0, "fresh": False, "overridden": keys}
     chosen = text_run(files, tmp_path / "run", [], overrides, **options).chosen
     training = tomllib.loads(chosen.text)["training"]
     assert training.get("tokens_per_batch", 2048) == tokens

@@ -13,10 +13,10 @@ from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import OPENERS
 
 if TYPE_CHECKING:
-    from tformer_cli.cli.commands.train_options import ProcessOptions
     from tformer_cli.plugins.corpora_tools.own_text import Chosen, OwnText
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.trainer.processes.launch import Group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,9 @@ def text_run(
     runs: Iterable[Path],
     overrides: Sequence[str],
     *,
-    processes: "ProcessOptions",
+    group: "Group | None",
+    device: str,
+    threads: int,
     fresh: bool,
     overridden: Sequence[str],
 ) -> TextRun | None:
@@ -126,15 +128,14 @@ def text_run(
         table if isinstance(table := values.get(name), dict) else {}
         for name in ("model", "training")
     )
-    preset = model.get("preset")
-    place, group = read_launch(), processes.group()
+    place = read_launch()
     if not place.agent and max(place.world_size, group.max_machines if group else 1) > 1:
         raise UsageError(
             "SOURCE: several machines need a recipe; name the chosen.toml of a run on one machine"
         )
     own = read_own_text([file for file in files if file is not None], run)
-    prepare_torch(processes.threads * (group.n_processes if group else 1))
-    gpu_memory = _gpu_memory(processes.device)
+    prepare_torch(threads * (group.n_processes if group else 1))
+    gpu_memory = _gpu_memory(device)
     chosen = choose_recipe(
         own,
         run,
@@ -143,7 +144,7 @@ def text_run(
         fresh=fresh,
         gpu_memory=gpu_memory,
         fine_tunes="from" in model,
-        preset=preset if isinstance(preset, str) else "",
+        preset=str(model.get("preset", "")),
         has_bfloat16=training.get("precision") not in ("float32", "tf32")
         and has_fast_bfloat16("cuda" if gpu_memory else "cpu"),
         overridden=overridden,
