@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import itertools
 import signal
 import threading
 import time
@@ -25,6 +26,7 @@ from tformer_cli.fast.native_search import (
     CompiledEngine,
     ModelSize,
     plan_native_batches,
+    plan_searches,
     side_by_side,
 )
 from tformer_cli.fast.products import quantized_matrices, use_integers
@@ -315,12 +317,14 @@ def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, m
 
     begun, ended = threading.Event(), threading.Event()
 
-    def find(self, sources, limits, *, stop, **settings):
-        begun.set()
-        while not stop.value:  # a kernel that would never end by itself
-            time.sleep(0.001)
-        ended.set()
-        return [[] for _ in sources]
+    def find(self, sources, limits, *, stop, together, **settings):
+        def search():
+            begun.set()
+            while not stop.value:  # a kernel that would never end by itself
+                time.sleep(0.001)
+            ended.set()
+
+        together(search)
 
     def look():
         if begun.is_set():
@@ -366,15 +370,16 @@ def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
 
 
 def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch):
-    def find(self, sources, limits, *, stop, **settings):
-        if len(sources[0]) == max(map(len, sources)) and not failed.is_set():
-            failed.set()
-            raise MemoryError
-        while not stop.value:
-            time.sleep(0.001)
-        return [[] for _ in sources]
+    def find(self, sources, limits, *, stop, together, **settings):
+        def search():
+            if next(numbers) == 0:
+                raise MemoryError
+            while not stop.value:
+                time.sleep(0.001)
 
-    failed = threading.Event()
+        together(search)
+
+    numbers = itertools.count()
     monkeypatch.setattr(NativeModel, "search", find)
     torch.set_num_threads(2)
     with pytest.raises(MemoryError):
@@ -391,19 +396,25 @@ def test_larger_matrices_need_larger_batches():
     assert sizes == [TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE, TOKENS_BEYOND_CACHE]
 
 
-def test_sentences_of_few_hypotheses_share_larger_batches(kernels, translator_of, monkeypatch):
-    def find(self, sources, limits, **settings):
-        sizes.append(len(sources))
-        return search(self, sources, limits, **settings)
+def test_more_sentences_of_few_hypotheses_are_decoded_at_a_time():
+    def tokens_of(n_weights, *, in_integers):
+        size = ModelSize(n_weights, in_integers)
+        return [size.searched_tokens(n_rows) for n_rows in (1, 2, 4, 5, 300)]
 
-    search = NativeModel.search
-    monkeypatch.setattr(NativeModel, "search", find)
-    most = {}
-    for beam_size in (1, 4):
-        sizes = []
-        translator_of(beam_size=beam_size).translate(LINES * 50)
-        most[beam_size] = max(sizes)
-    assert most[1] > 2 * most[4]
+    assert tokens_of(1000, in_integers=False) == [1024, 512, 256, 256, 256]
+    assert tokens_of(CACHE_BYTES + 1, in_integers=True) == [4096, 2048, 1024, 1024, 1024]
+    # what sentences attend to is the first that leaves the cache, where weights are small
+    assert tokens_of(1000, in_integers=True) == [256, 128, 64, 64, 64]
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_searches_share_sentences_and_change_no_bit(kernels, translator_of, monkeypatch, n_workers):
+    expected = translator_of(batch_tokens=1, n_best=2).translate(LINES * 6)
+    monkeypatch.setattr(native_search, "MOST_SENTENCES", 20)
+    torch.set_num_threads(n_workers)
+    for batch_tokens in (0, 30):
+        translator = translator_of(batch_tokens=batch_tokens, n_best=2)
+        assert translator.translate(LINES * 6) == expected
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
@@ -464,9 +475,9 @@ def test_few_rows_of_a_large_model_share_its_weights():
     assert [large.most_batches(n_rows) for n_rows in (1, 8, 15, 64)] == [1, 1, 1, 8]
     assert ModelSize(CACHE_BYTES + 1, in_integers=True).most_batches(8) == 4
     assert small.most_batches(8) == 8
-    assert plan_native_batches([5] * 4, 100, 4, large.most_batches(4)) == [[0, 1, 2, 3]]
-    # what does not fit in a batch needs several, whatever they cost
-    assert len(plan_native_batches([60] * 4, 100, 4, large.most_batches(4))) == 4
-    assert [large.threads_of_each([[0]] * n, 8) for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
-    assert large.threads_of_each([[0]], 64) == MOST_SHARING
-    assert small.threads_of_each([[0]], 8) == 1
+    assert plan_searches([5] * 4, 100, 4, large.most_batches(4)) == 1
+    # what does not fit in a search at a time needs several, whatever they cost
+    assert plan_searches([60] * 4, 100, 4, large.most_batches(4)) == 3
+    assert [large.threads_of_each(n, 8) for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
+    assert large.threads_of_each(1, 64) == MOST_SHARING
+    assert small.threads_of_each(1, 8) == 1

@@ -51,7 +51,7 @@ class CompiledEncoder:
         # One more for the end of sentence, which most models read after a text
         lengths = [len(text) + 1 for text in texts]
         batches = plan_native_batches(lengths, self._size.fitting_tokens, n_workers)
-        n_threads = self._size.threads_of_each(batches, n_workers)
+        n_threads = self._size.threads_of_each(len(batches), n_workers)
         stop = ctypes.c_int(0)
 
         def encode(batch: Sequence[int]) -> list[Result]:

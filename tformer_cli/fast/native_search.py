@@ -1,8 +1,9 @@
 """Searching many sentences with the compiled kernels, on as many threads as torch would use.
 
-The kernels translate a batch in one call and on one thread; batches run in parallel. In the
-kernels a sentence's numbers depend only on the sentence, so neither the batches nor the threads
-decide any bit of a translation. Prompts of language models are sentences that are continued.
+Several searches of the kernels share all sentences, each on its own thread: when some have ended,
+it takes the next ones. In the kernels a sentence's numbers depend only on the sentence, so neither
+its neighbors nor the threads decide any bit of a translation. Prompts of language models are
+sentences that are continued.
 """
 
 from __future__ import annotations
@@ -59,10 +60,14 @@ CACHE_BYTES = 32 << 20
 """Bytes of matrices that a processor's last cache holds."""
 TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
 """Tokens of a batch where settings leave the choice: see `fitting_tokens`."""
+LEAST_TOKENS = 64
+"""Source tokens decoded at a time by weights in integers, however many rows a sentence has."""
 LEAST_SHARED, MOST_SHARING = 1 << 21, 8
 """Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
 """Rows of a step for which a model beyond the cache is read: with fewer the memory is the limit."""
+MOST_SENTENCES = 4096
+"""Sentences of a search: room for all their results is kept."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -195,8 +200,9 @@ class CompiledSearch:
         lengths = [
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
-        batches = plan_native_batches(lengths, self._batch_tokens(config), n_workers)
-        n_threads = self._size.threads_of_each(batches, n_workers)
+        budget = config.batch_tokens or self._size.fitting_tokens
+        batches = plan_native_batches(lengths, budget, n_workers)
+        n_threads = self._size.threads_of_each(len(batches), n_workers)
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
@@ -257,46 +263,72 @@ class CompiledSearch:
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of sentences, whatever their constraints."""
-        sources = [sentence.tokens for sentence in sentences]
         limits = [self._longest(sentence, config) for sentence in sentences]
-        divisors = _divisors(config, self._model.max_positions)
         # The work is the continuation of a prompt, and its memory is as long
         lengths = [
-            len(source) + (1 if self._prompted is None else limit)
-            for source, limit in zip(sources, limits, strict=True)
+            len(sentence.tokens) + (1 if self._prompted is None else limit)
+            for sentence, limit in zip(sentences, limits, strict=True)
         ]
-        budget = self._batch_tokens(config, config.n_candidates)
-        most = self._size.most_batches(len(sources) * config.n_candidates)
-        batches = plan_native_batches(lengths, budget, n_workers, most)
-        n_threads = self._size.threads_of_each(batches, n_workers)
-        stop = ctypes.c_int(0)
-
-        def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
-            chosen = [sentences[index] for index in batch]
-            return native.search(
-                [sources[index] for index in batch],
+        # The longest first, so that no worker is left with one at the end
+        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        for first in range(0, len(order), MOST_SENTENCES):
+            batch = order[first : first + MOST_SENTENCES]
+            found = self._together(
+                native,
+                [sentences[index] for index in batch],
                 [limits[index] for index in batch],
-                beam_size=config.n_candidates,
-                n_searched=config.n_candidates if config.sampling else config.n_searched,
-                divisors=divisors,
-                stop=stop,
-                candidates=[sentence.candidates for sentence in chosen],
-                rules=_rules(chosen, config, self._model.max_positions),
-                drawing=_drawing(chosen, config) if config.sampling else None,
-                tell=self._teller(),
-                heads=chosen[0].heads,
-                n_threads=n_threads,
+                [lengths[index] for index in batch],
+                config,
+                n_workers,
+                before_batch,
             )
+            hypotheses |= zip(batch, found, strict=True)
+        return [hypotheses[index] for index in range(len(sentences))]
+
+    def _together(
+        self,
+        native: NativeModel,
+        sentences: Sequence[Sentence],
+        limits: Sequence[int],
+        lengths: Sequence[int],
+        config: DecodingConfig,
+        n_workers: int,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of sentences, which several searches share."""
+        budget = config.batch_tokens or self._size.searched_tokens(config.n_candidates)
+        most = self._size.most_batches(len(sentences) * config.n_candidates)
+        n_searches = plan_searches(lengths, budget, n_workers, most)
+        stop = ctypes.c_int(0)
+        is_alone = self._prompted is None and len(sentences) == 1
+        is_short = is_alone and limits[0] * config.n_candidates <= SHORT_SEARCH
+
+        def together(search: Callable[[], None]) -> None:
+            def share(_: Sequence[int]) -> list[None]:
+                search()
+                return [None]
+
+            parts = [[number] for number in range(n_searches)]
+            side_by_side(share, parts, n_workers, stop, before_batch, is_short=is_short)
 
         before_batch()
-        is_alone = self._prompted is None and len(sources) == 1
-        is_short = is_alone and limits[0] * config.n_candidates <= SHORT_SEARCH
-        hypotheses = side_by_side(find, batches, n_workers, stop, before_batch, is_short=is_short)
-        return [hypotheses[index] for index in range(len(sources))]
-
-    def _batch_tokens(self, config: DecodingConfig, n_rows: int = 4) -> int:
-        # A step reads all weights: where sentences have few rows in it, more share that time
-        return config.batch_tokens or self._size.fitting_tokens * max(1, 4 // n_rows)
+        return native.search(
+            [sentence.tokens for sentence in sentences],
+            limits,
+            beam_size=config.n_candidates,
+            n_searched=config.n_candidates if config.sampling else config.n_searched,
+            divisors=_divisors(config, self._model.max_positions),
+            stop=stop,
+            most_tokens=fair_tokens(lengths, budget, n_searches),
+            together=together,
+            candidates=[sentence.candidates for sentence in sentences],
+            rules=_rules(sentences, config, self._model.max_positions),
+            drawing=_drawing(sentences, config) if config.sampling else None,
+            tell=self._teller(),
+            heads=sentences[0].heads,
+            n_threads=self._size.threads_of_each(n_searches, n_workers),
+        )
 
     def _longest(self, sentence: Sentence, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of the continuation of a prompt."""
@@ -458,19 +490,41 @@ class ModelSize(NamedTuple):
         """
         return TOKENS_IN_CACHE if self.fits else TOKENS_BEYOND_CACHE
 
+    def searched_tokens(self, n_rows: int) -> int:
+        """How many source tokens are decoded at a time, if each sentence has so many rows.
+
+        A step reads all weights: where sentences have few rows in it, more share that time. But
+        weights in integers that fit in the cache are read soon, and what sentences attend to is
+        the first to leave it.
+        """
+        if self.in_integers and self.fits:
+            return max(LEAST_TOKENS, TOKENS_IN_CACHE // n_rows)
+        return self.fitting_tokens * max(1, 4 // n_rows)
+
     def most_batches(self, n_rows: int) -> int:
         """Batches among which the rows of a step are divided: memory is read for each of them."""
         least = LEAST_ROWS_IN_INTEGERS if self.in_integers else LEAST_ROWS
         return n_rows if self.fits else max(1, n_rows // least)
 
-    def threads_of_each(self, batches: Sequence[Sequence[int]], n_workers: int) -> int:
+    def threads_of_each(self, n_batches: int, n_workers: int) -> int:
         """Threads that share the products of a batch, where there are fewer batches than those."""
         most = MOST_SHARING if self.n_weights >= LEAST_SHARED else 1
-        return min(most, n_workers // max(1, len(batches)) or 1)
+        return min(most, n_workers // max(1, n_batches) or 1)
+
+
+def plan_searches(lengths: Sequence[int], budget: int, n_workers: int, most: int) -> int:
+    """How many searches share sentences: more than `most` only where they exceed its budget."""
+    needed = -(-sum(lengths) // budget)  # rounded up
+    return min(max(needed, most), n_workers, len(lengths))
+
+
+def fair_tokens(lengths: Sequence[int], budget: int, n_searches: int) -> int:
+    """Tokens of a search at a time: the budget, or its share of all and half a sentence more."""
+    return min(budget, (sum(lengths) // n_searches) + (max(lengths) + 1) // 2)
 
 
 def plan_native_batches(
-    lengths: Sequence[int], batch_tokens: int, n_workers: int, most: int = 1 << 31
+    lengths: Sequence[int], batch_tokens: int, n_workers: int
 ) -> list[list[int]]:
     """Divides sentences among batches of about equal work, the longest sentences first."""
     # Where there are sentences enough, the number of batches is a multiple of that of the workers,
@@ -478,7 +532,7 @@ def plan_native_batches(
     n_left = sum(lengths)
     needed = -(-n_left // batch_tokens)  # rounded up: none exceeds the budget on average
     whole = -(-needed // n_workers) * n_workers
-    n_batches = min(max(needed, min(whole, most)), len(lengths))
+    n_batches = min(whole, len(lengths))
     batches: list[list[int]] = []
     share, n_tokens = 0.0, 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

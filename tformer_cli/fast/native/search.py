@@ -27,6 +27,8 @@ EOS_ID = 3
 """End of sentence: the kernels and the tokenizer agree on it."""
 MOST_ROWS = 320
 """Hypotheses decoded at a time, whatever the number of sentences: enough for the products."""
+MOST_TOKENS = 1 << 62
+"""Source tokens decoded at a time: however many there are."""
 _NO_MEMORY, _STOPPED = 1, 2
 _SPECIAL = tuple(range(EOS_ID + 1))
 _MOST_TOP_K = 1 << 31
@@ -62,6 +64,10 @@ class Drawing(NamedTuple):
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
     """The search was told to stop."""
+
+
+def _alone(search: Callable[[], None]) -> None:
+    search()
 
 
 class NativeModel:
@@ -103,6 +109,8 @@ class NativeModel:
         stops_early: bool = True,
         stop: ctypes.c_int | None = None,
         most_rows: int = MOST_ROWS,
+        most_tokens: int = MOST_TOKENS,
+        together: Callable[[Callable[[], None]], object] = _alone,
         candidates: Sequence[Sequence[int]] | None = None,
         rules: Rules = NO_RULES,
         drawing: Drawing | None = None,
@@ -110,7 +118,11 @@ class NativeModel:
         heads: Sequence[CrossHead] = (),
         n_threads: int = 1,
     ) -> list[list[Hypothesis]]:
-        """Translates or continues sentences; no result depends on the others, or on threads."""
+        """Translates or continues sentences; no result depends on the others, or on threads.
+
+        `together` calls what it is given once, or on several threads: each then takes the next
+        sentences that nobody has, with up to so many rows and tokens at a time.
+        """
         divided = array("d", divisors)
         self._check(sources, limits, beam_size, n_searched, len(divided))
         tokens, starts = self._join_sources(sources)
@@ -123,34 +135,37 @@ class NativeModel:
         mask = self._mask(heads)
         stop = ctypes.c_int(0) if stop is None else stop
         listener = _Told(tell, stop)
-        status = self._call(
-            self._search,
-            n_threads,
-            ctypes.byref(
-                Request(
-                    len(sources),
-                    address_of(tokens),
-                    address_of(starts),
-                    address_of(answer.limits),
-                    address_of(divided),
-                    _pointer(listed),
-                    _pointer(listed_starts),
-                    *ruled.fields,
-                    beam_size,
-                    n_searched,
-                    most_rows,
-                    stops_early,
-                    *drawn.fields,
-                    listener.function,
-                    ctypes.addressof(stop),
-                    _pointer(mask),
-                )
-            ),
-            ctypes.byref(Answer(*map(address_of, answer.parts))),
+        begun = ctypes.c_int64(0)
+        request = Request(
+            len(sources),
+            address_of(tokens),
+            address_of(starts),
+            address_of(answer.limits),
+            address_of(divided),
+            _pointer(listed),
+            _pointer(listed_starts),
+            *ruled.fields,
+            beam_size,
+            n_searched,
+            most_rows,
+            most_tokens,
+            ctypes.addressof(begun),
+            stops_early,
+            *drawn.fields,
+            listener.function,
+            ctypes.addressof(stop),
+            _pointer(mask),
         )
-        # First: it is why the kernels were stopped
-        listener.raise_what_was_raised()
-        _check_status(status, "search for")
+        answers = Answer(*map(address_of, answer.parts))
+
+        def share() -> None:
+            asked = ctypes.byref(request), ctypes.byref(answers)
+            status = self._call(self._search, n_threads, *asked)
+            # First: it is why the kernels were stopped
+            listener.raise_what_was_raised()
+            _check_status(status, "search for")
+
+        together(share)
         return [answer.read(index) for index in range(len(sources))]
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:

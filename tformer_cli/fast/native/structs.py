@@ -54,7 +54,8 @@ class Request(ctypes.Structure):
         int64: n_sentences
         pointer: tokens starts limits divisors candidates candidate_starts prefixes
             prefix_starts least_lengths
-        int64: ngram beam_size n_searched most_rows
+        int64: ngram beam_size n_searched most_rows most_tokens
+        pointer: next
         int32: stops_early
         pointer: keys
         double: temperature

@@ -2,7 +2,8 @@
 
    As many sentences are decoded at a time as have room for all their hypotheses. When enough have
    ended, the next ones are encoded together and take their places: so the products always have
-   about as many rows, whatever the lengths of the translations. */
+   about as many rows, whatever the lengths of the translations. Several threads may share a
+   request, each with a search of its own: each takes the next sentences that nobody has. */
 #include "search.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ typedef struct {
     const Request *request;
     Answer *answer;
     SearchSettings settings;
-    size_t n_sentences, n_started, n_active;
+    size_t n_sentences, n_active;
+    size_t n_tokens; /* of the sentences that are decoded, see `size_of` */
     size_t most_rows, most_active, encoder_rows;
     BeamSentence *sentences; /* (most_active) those being decoded first, then free places */
     Source *sources;         /* (most_active) of sentences that start */
@@ -41,6 +43,14 @@ typedef struct {
 
 static size_t source_length(const Request *request, size_t index) {
     return (size_t)(request->starts[index + 1] - request->starts[index]);
+}
+
+/* What a sentence counts among the tokens that are decoded at a time: the memory of a prompt is as
+   long as its continuation may get. */
+static size_t size_of(const Search *search, size_t index) {
+    const Request *request = search->request;
+    return source_length(request, index) +
+           (is_decoder_only(search->model) ? (size_t)request->limits[index] : 0);
 }
 
 static void plan(Search *search, const Model *model, const Request *request, Answer *answer) {
@@ -178,24 +188,45 @@ static bool read_prompts(Search *search, size_t n_new) {
     return true;
 }
 
+static bool is_any_left(const Search *search) {
+    return __atomic_load_n(search->request->next, __ATOMIC_RELAXED) < search->request->n_sentences;
+}
+
+/* Takes the next sentence that no search has, if there are room and tokens left for it; alone any
+   may be decoded. */
+static bool take_sentence(Search *search, size_t n_new, size_t n_left, size_t *index) {
+    const Request *request = search->request;
+    int64_t next = __atomic_load_n(request->next, __ATOMIC_RELAXED);
+    do {
+        *index = (size_t)next;
+        if (*index >= search->n_sentences || search->n_active + n_new >= search->most_active)
+            return false;
+        if (n_new > 0 && source_length(request, *index) > n_left)
+            return false;
+        if (search->n_active + n_new > 0 &&
+            search->n_tokens + size_of(search, *index) > (size_t)request->most_tokens)
+            return false;
+    } while (!__atomic_compare_exchange_n(request->next, &next, next + 1, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    return true;
+}
+
 /* Encodes as many of the next sentences as the encoder takes at a time and there are places for. */
 static bool start_some(Search *search) {
     const Request *request = search->request;
-    size_t n_new = 0, n_tokens = 0;
-    while (search->n_active + n_new < search->most_active &&
-           search->n_started < search->n_sentences) {
-        const size_t index = search->n_started;
+    size_t n_new = 0, n_left = search->encoder_rows, index;
+    while (take_sentence(search, n_new, n_left, &index)) {
         const size_t length = source_length(request, index);
-        if (n_new > 0 && n_tokens + length > search->encoder_rows)
-            break;
         if (!allocate_sentence(search, &search->sentences[search->n_active + n_new], index)) {
             search->n_active += n_new; /* so that these are freed */
             return false;
         }
         search->sources[n_new++] = (Source){request->tokens + request->starts[index], length};
-        n_tokens += length;
-        search->n_started++;
+        n_left -= smaller_of(length, n_left);
+        search->n_tokens += size_of(search, index);
     }
+    if (n_new == 0)
+        return true;
     const bool is_prompted = is_decoder_only(search->model);
     const bool is_read = !is_prompted || read_prompts(search, n_new);
     if (!is_prompted)
@@ -209,16 +240,20 @@ static bool is_stopped(const Search *search) {
     return __atomic_load_n(search->request->stop, __ATOMIC_RELAXED) != 0;
 }
 
-/* Starts sentences once a quarter of all places is free: encoding a few would read all weights for
-   little. */
+/* Starts sentences once a quarter of all places, and of the tokens, is free: encoding a few would
+   read all weights for little. */
 static bool start_sentences(Search *search) {
     const size_t n_free = search->most_active - search->n_active;
-    if (search->n_active > 0 && n_free < (search->most_active + 3) / 4)
+    const size_t most_tokens = (size_t)search->request->most_tokens;
+    if (search->n_active > 0 && (n_free < (search->most_active + 3) / 4 ||
+                                 search->n_tokens > most_tokens - most_tokens / 4))
         return true;
-    while (search->n_active < search->most_active && search->n_started < search->n_sentences &&
-           !is_stopped(search))
+    for (size_t n_before = search->n_active + 1;
+         n_before != search->n_active && !is_stopped(search);) {
+        n_before = search->n_active;
         if (!start_some(search))
             return false;
+    }
     return true;
 }
 
@@ -364,6 +399,7 @@ static bool step(Search *search) {
                 search->request->tell(sentence->live[0].tokens[sentence->length - 1]);
         } else {
             answer_sentence(search, sentence);
+            search->n_tokens -= size_of(search, sentence->index);
             end_sentence(search, sentence);
         }
         next += n_live;
@@ -373,15 +409,16 @@ static bool step(Search *search) {
 }
 
 static int32_t run(Search *search) {
-    while (search->n_active > 0 || search->n_started < search->n_sentences) {
+    for (;;) {
         if (!start_sentences(search))
             return SEARCH_NO_MEMORY;
+        if (search->n_active == 0 && !is_any_left(search))
+            return SEARCH_DONE;
         if (is_stopped(search))
             return SEARCH_STOPPED;
         if (!step(search))
             return SEARCH_NO_MEMORY;
     }
-    return SEARCH_DONE;
 }
 
 int32_t tformer_search(const Model *model, const Request *request, Answer *answer) {

@@ -26,6 +26,9 @@ typedef struct {
     int64_t beam_size;
     int64_t n_searched;
     int64_t most_rows; /* hypotheses that are decoded at a time; at least `beam_size` are */
+    int64_t most_tokens; /* source tokens whose translations are searched at a time, and of prompts
+                            their limits too; at least one sentence is */
+    int64_t *next; /* atomic; 0, then the first sentence that no search of this request has begun */
     int32_t stops_early;
     const uint64_t *keys; /* (n_sentences) what is drawn for each depends on; NULL: the best are
                              looked for. Else all `beam_size` are wanted, and any may be listed */
@@ -55,7 +58,8 @@ typedef struct {
 
 enum { SEARCH_DONE = 0, SEARCH_NO_MEMORY = 1, SEARCH_STOPPED = 2 };
 
-/* Translates sentences, or continues prompts, in the order given. What is found for one does not depend on the others. */
+/* Translates sentences, or continues prompts, in the order given, those that no other search of the
+   same request takes. What is found for one does not depend on the others. */
 int32_t tformer_search(const Model *model, const Request *request, Answer *answer);
 
 #endif
