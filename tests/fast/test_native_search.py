@@ -27,6 +27,7 @@ from tformer_cli.fast.native_search import (
     ModelSize,
     plan_native_batches,
     plan_searches,
+    portions,
     side_by_side,
 )
 from tformer_cli.fast.products import quantized_matrices, use_integers
@@ -415,6 +416,14 @@ def test_searches_share_sentences_and_change_no_bit(kernels, translator_of, monk
     for batch_tokens in (0, 30):
         translator = translator_of(batch_tokens=batch_tokens, n_best=2)
         assert translator.translate(LINES * 6) == expected
+
+
+def test_results_of_a_search_have_room_that_is_bounded(monkeypatch):
+    monkeypatch.setattr(native_search, "MOST_ROOM", 100)
+    assert list(portions([2, 0, 1, 3], [30, 200, 50, 20])) == [[2, 0], [1], [3]]
+    monkeypatch.setattr(native_search, "MOST_SENTENCES", 2)
+    assert list(portions(range(5), [1] * 5)) == [[0, 1], [2, 3], [4]]
+    assert list(portions([], [])) == []
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])

@@ -37,7 +37,7 @@ from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -66,8 +66,8 @@ LEAST_SHARED, MOST_SHARING = 1 << 21, 8
 """Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
 """Rows of a step for which a model beyond the cache is read: with fewer the memory is the limit."""
-MOST_SENTENCES = 4096
-"""Sentences of a search: room for all their results is kept."""
+MOST_SENTENCES, MOST_ROOM = 4096, 1 << 26
+"""Sentences of a search, and numbers of their results, which all have room from the start."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -272,8 +272,12 @@ class CompiledSearch:
         # The longest first, so that no worker is left with one at the end
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         hypotheses: dict[int, list[Hypothesis]] = {}
-        for first in range(0, len(order), MOST_SENTENCES):
-            batch = order[first : first + MOST_SENTENCES]
+        n_searched = config.n_candidates if config.sampling else config.n_searched
+        rooms = [
+            (limit + 1) * n_searched * (2 + (len(sentence.tokens) + 1 if sentence.heads else 0))
+            for sentence, limit in zip(sentences, limits, strict=True)
+        ]
+        for batch in portions(order, rooms):
             found = self._together(
                 native,
                 [sentences[index] for index in batch],
@@ -521,6 +525,20 @@ def plan_searches(lengths: Sequence[int], budget: int, n_workers: int, most: int
 def fair_tokens(lengths: Sequence[int], budget: int, n_searches: int) -> int:
     """Tokens of a search at a time: the budget, or its share of all and half a sentence more."""
     return min(budget, (sum(lengths) // n_searches) + (max(lengths) + 1) // 2)
+
+
+def portions(order: Sequence[int], rooms: Sequence[int]) -> Iterator[list[int]]:
+    """Divides sentences, taken in an order, among searches by the room that their results need."""
+    portion: list[int] = []
+    n_left = MOST_ROOM
+    for index in order:
+        if portion and (len(portion) == MOST_SENTENCES or rooms[index] > n_left):
+            yield portion
+            portion, n_left = [], MOST_ROOM
+        portion.append(index)
+        n_left -= rooms[index]
+    if portion:
+        yield portion
 
 
 def plan_native_batches(
