@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from operator import lt, mul, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -156,17 +157,18 @@ class NativeModel:
             ctypes.addressof(stop),
             _pointer(mask),
         )
-        answers = Answer(*map(address_of, answer.parts))
-
-        def share() -> None:
-            asked = ctypes.byref(request), ctypes.byref(answers)
-            status = self._call(self._search, n_threads, *asked)
-            # First: it is why the kernels were stopped
-            listener.raise_what_was_raised()
-            _check_status(status, "search for")
-
-        together(share)
+        together(partial(self._take_sentences, request, answer, listener, n_threads))
         return [answer.read(index) for index in range(len(sources))]
+
+    def _take_sentences(
+        self, request: Request, answer: _Room, listener: _Told, n_threads: int
+    ) -> None:
+        """Searches for sentences of a request as long as nobody else has taken the last one."""
+        answers = Answer(*map(address_of, answer.parts))
+        status = self._call(self._search, n_threads, ctypes.byref(request), ctypes.byref(answers))
+        # First: it is why the kernels were stopped
+        listener.raise_what_was_raised()
+        _check_status(status, "search for")
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
