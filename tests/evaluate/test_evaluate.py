@@ -118,7 +118,7 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
     # the fixture's model writes six tokens and an end of sentence
     assert speed.tokens_per_second == pytest.approx(7 * speed.lines_per_second)
     assert 0 < speed.latency_p50 <= speed.latency_p95 <= speed.latency_p99
-    assert speed.peak_memory > 40e6
+    assert speed.peak_memory > 20e6
     assert counts == [3]
     assert speed.record()["beam_size"] == 2
 

@@ -495,7 +495,7 @@ class ModelSize(NamedTuple):
         return TOKENS_IN_CACHE if self.fits else TOKENS_BEYOND_CACHE
 
     def searched_tokens(self, n_rows: int) -> int:
-        """How many source tokens are decoded at a time, if each sentence has so many rows.
+        """How many source tokens are decoded at a time, by the rows of each sentence.
 
         A step reads all weights: where sentences have few rows in it, more share that time. But
         weights in integers that fit in the cache are read soon, and what sentences attend to is

@@ -122,7 +122,7 @@ class NativeModel:
         """Translates or continues sentences; no result depends on the others, or on threads.
 
         `together` calls what it is given once, or on several threads: each then takes the next
-        sentences that nobody has, with up to so many rows and tokens at a time.
+        sentences that nobody has, with up to `most_rows` and `most_tokens` at a time.
         """
         divided = array("d", divisors)
         self._check(sources, limits, beam_size, n_searched, len(divided))
