@@ -318,14 +318,14 @@ def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, m
 
     begun, ended = threading.Event(), threading.Event()
 
-    def find(self, sources, limits, *, stop, together, **settings):
+    def find(self, sources, limits, *, stop, run, **settings):
         def search():
             begun.set()
             while not stop.value:  # a kernel that would never end by itself
                 time.sleep(0.001)
             ended.set()
 
-        together(search)
+        run(search)
 
     def look():
         if begun.is_set():
@@ -371,14 +371,14 @@ def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
 
 
 def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch):
-    def find(self, sources, limits, *, stop, together, **settings):
+    def find(self, sources, limits, *, stop, run, **settings):
         def search():
             if next(numbers) == 0:
                 raise MemoryError
             while not stop.value:
                 time.sleep(0.001)
 
-        together(search)
+        run(search)
 
     numbers = itertools.count()
     monkeypatch.setattr(NativeModel, "search", find)

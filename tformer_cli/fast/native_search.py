@@ -66,8 +66,8 @@ LEAST_SHARED, MOST_SHARING = 1 << 21, 8
 """Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
 """Rows of a step for which a model beyond the cache is read: with fewer the memory is the limit."""
-MOST_SENTENCES, MOST_ROOM = 4096, 1 << 26
-"""Sentences of a search, and numbers of their results, which all have room from the start."""
+MOST_SENTENCES, MOST_ROOM = 4096, 1 << 23
+"""Sentences of a search, and numbers of their results, which have room from the start: 32 MB."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -272,13 +272,12 @@ class CompiledSearch:
         # The longest first, so that no worker is left with one at the end
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         hypotheses: dict[int, list[Hypothesis]] = {}
-        n_searched = config.n_candidates if config.sampling else config.n_searched
         rooms = [
-            (limit + 1) * n_searched * (2 + (len(sentence.tokens) + 1 if sentence.heads else 0))
+            config.n_candidates * (limit + 1) * (3 + len(sentence.heads and sentence.tokens))
             for sentence, limit in zip(sentences, limits, strict=True)
         ]
         for batch in portions(order, rooms):
-            found = self._together(
+            found = self._share(
                 native,
                 [sentences[index] for index in batch],
                 [limits[index] for index in batch],
@@ -290,7 +289,7 @@ class CompiledSearch:
             hypotheses |= zip(batch, found, strict=True)
         return [hypotheses[index] for index in range(len(sentences))]
 
-    def _together(
+    def _share(
         self,
         native: NativeModel,
         sentences: Sequence[Sentence],
@@ -308,13 +307,13 @@ class CompiledSearch:
         is_alone = self._prompted is None and len(sentences) == 1
         is_short = is_alone and limits[0] * config.n_candidates <= SHORT_SEARCH
 
-        def together(search: Callable[[], None]) -> None:
-            def share(_: Sequence[int]) -> list[None]:
+        def run(search: Callable[[], None]) -> None:
+            def take(_: Sequence[int]) -> list[None]:
                 search()
                 return [None]
 
             parts = [[number] for number in range(n_searches)]
-            side_by_side(share, parts, n_workers, stop, before_batch, is_short=is_short)
+            side_by_side(take, parts, n_workers, stop, before_batch, is_short=is_short)
 
         before_batch()
         return native.search(
@@ -325,7 +324,7 @@ class CompiledSearch:
             divisors=_divisors(config, self._model.max_positions),
             stop=stop,
             most_tokens=fair_tokens(lengths, budget, n_searches),
-            together=together,
+            run=run,
             candidates=[sentence.candidates for sentence in sentences],
             rules=_rules(sentences, config, self._model.max_positions),
             drawing=_drawing(sentences, config) if config.sampling else None,

@@ -67,7 +67,7 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
     """The search was told to stop."""
 
 
-def _alone(search: Callable[[], None]) -> None:
+def _run_alone(search: Callable[[], None]) -> None:
     search()
 
 
@@ -111,7 +111,7 @@ class NativeModel:
         stop: ctypes.c_int | None = None,
         most_rows: int = MOST_ROWS,
         most_tokens: int = MOST_TOKENS,
-        together: Callable[[Callable[[], None]], object] = _alone,
+        run: Callable[[Callable[[], None]], object] = _run_alone,
         candidates: Sequence[Sequence[int]] | None = None,
         rules: Rules = NO_RULES,
         drawing: Drawing | None = None,
@@ -121,7 +121,7 @@ class NativeModel:
     ) -> list[list[Hypothesis]]:
         """Translates or continues sentences; no result depends on the others, or on threads.
 
-        `together` calls what it is given once, or on several threads: each then takes the next
+        `run` calls what it is given once, or on several threads: each then takes the next
         sentences that nobody has, with up to `most_rows` and `most_tokens` at a time.
         """
         divided = array("d", divisors)
@@ -157,7 +157,7 @@ class NativeModel:
             ctypes.addressof(stop),
             _pointer(mask),
         )
-        together(partial(self._take_sentences, request, answer, listener, n_threads))
+        run(partial(self._take_sentences, request, answer, listener, n_threads))
         return [answer.read(index) for index in range(len(sources))]
 
     def _take_sentences(

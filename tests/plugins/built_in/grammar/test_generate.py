@@ -3,6 +3,7 @@
 import errno
 import hashlib
 from itertools import islice, pairwise
+from unittest.mock import Mock
 
 import pytest
 
@@ -236,8 +237,7 @@ def test_the_lexicon_has_more_than_400_lexemes_a_language():
 def test_splits_read_in_any_order_are_those_of_the_corpus(order):
     corpus = list(generate_corpus(500, seed=1))
     reader = generate.SplitReader(500, seed=1)
-    partly = list(islice(reader.read("test"), 3))
-    assert partly == of(corpus, "test")[:3]
+    assert [*islice(reader.read("test"), 3)] == of(corpus, "test")[:3]
     for split in order.split():
         assert list(reader.read(split)) == of(corpus, split)
 
@@ -265,15 +265,15 @@ def test_the_held_out_pairs_are_not_generated_again_after_the_training_pairs(mon
     assert at_once == len(drawn)
 
 
-def test_a_reader_tells_each_time_that_the_grammar_has_no_more(monkeypatch):
-    monkeypatch.setattr(generate, "PATIENCE", 50)
-    only = generate.Pool([(lambda draft: winograd(draft, "tired"), ".")])
-    monkeypatch.setattr(generate, "CONSTRUCTIONS", only)
+@pytest.mark.parametrize("error", [DataError, KeyboardInterrupt])
+def test_a_reader_that_was_ended_can_read_again(monkeypatch, error):
     monkeypatch.setattr(generate, "generate_corpus", generate_corpus)
-    reader = generate.SplitReader(500, seed=1)
-    for _ in range(2):
-        with pytest.raises(DataError, match="the built-in grammar makes"):
+    reader = generate.SplitReader(100, seed=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(generate, "split_of", Mock(side_effect=["valid", "train", error]))
+        with pytest.raises(error):
             list(reader.read("test"))
+    assert list(reader.read("test")) == of(generate_corpus(100, seed=1), "test")
 
 
 def test_more_pairs_than_the_grammar_can_make_is_an_error(monkeypatch):

@@ -234,12 +234,12 @@ class SplitReader:
     """
 
     def __init__(self, n_pairs: int, seed: int) -> None:
-        self._n_pairs, self._seed = n_pairs, seed
+        self._corpus = functools.partial(generate_corpus, n_pairs, seed)
         self._sizes = split_sizes(n_pairs)
         self._lock = threading.Lock()
         self._held_out: dict[str, list[AlignedPair]] = {"valid": [], "test": []}
         self._n_seen = 0
-        self._stream = self._restart()
+        self._stream = enumerate(self._corpus())
 
     def read(self, split: str) -> Iterator[AlignedPair]:
         """Yields the pairs of a split."""
@@ -250,11 +250,11 @@ class SplitReader:
         for number in range(self._sizes[split]):
             with self._lock:
                 while len(found) <= number:
-                    self._keep(*self._next())
+                    self._advance()
             yield found[number]
 
     def _read_training(self) -> Iterator[AlignedPair]:
-        stream = self._restart()
+        stream = enumerate(self._corpus())
         n_left = self._sizes["train"]
         for place, (split, pair) in stream:
             with self._lock:
@@ -268,14 +268,12 @@ class SplitReader:
             if self._n_seen == place + 1:  # else another reader has come further
                 self._stream = stream
 
-    def _restart(self) -> Iterator[tuple[int, tuple[Split, AlignedPair]]]:
-        return enumerate(generate_corpus(self._n_pairs, self._seed))
-
-    def _next(self) -> tuple[int, tuple[Split, AlignedPair]]:
+    def _advance(self) -> None:
         try:
-            return next(self._stream)
-        except DataError:
-            self._stream = self._restart()  # an ended one would say nothing to the next reader
+            self._keep(*next(self._stream))
+        except BaseException:
+            # What ended, also by Ctrl-C, would say nothing to the next reader
+            self._stream = enumerate(self._corpus())
             raise
 
     def _keep(self, place: int, drawn: tuple[Split, AlignedPair]) -> None:
