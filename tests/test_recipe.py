@@ -179,10 +179,6 @@ def test_numbers_are_text_where_a_key_is_text(path):
 def test_settings_of_imported_models_alone_are_errors(path):
     with pytest.raises(RecipeError, match=r'model\.positions: "table" is only for imported models'):
         load_recipe(path, ["model.positions=table"])
-    with pytest.raises(
-        RecipeError, match=r"model\.source_vocab_size: a recipe's tokenizer has one"
-    ):
-        load_recipe(path, ["model.tied_embeddings=none", "model.source_vocab_size=60"])
     more = ["output_bias=true", "embedding_norm=true", "scale_embeddings=false"]
     model = load_recipe(path, [f"model.{key}" for key in (*more, "final_norm=always")]).model
     assert (model.output_bias, model.final_norm) == (True, "always")

@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from tformer_cli.artifacts.config_file import CONFIG, TASKS, task_kind
+from tformer_cli.artifacts.config_file import CONFIG, DEFAULT_KIND, TASKS, task_kind
 from tformer_cli.errors import RecipeError, Setting
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
@@ -118,6 +118,7 @@ class Recipe:
         self._check_memory()
         self._check_compile()
         self._check_start()
+        self._check_vocabularies()
         self._check_zero_outputs()
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
@@ -169,10 +170,22 @@ class Recipe:
                 f'model.positions: "{self.model.positions}" is only for imported models; choose '
                 f"{others}"
             )
-        if self.model.source_vocab_size and not self.start.model:
+        if self.model.source_vocab_size and self.tokenizer.joint:
             raise ValueError(
-                "model.source_vocab_size: a recipe's tokenizer has one vocabulary for both "
-                "languages; leave it at 0"
+                "model.source_vocab_size: both languages share a vocabulary; leave it at 0, or set "
+                "tokenizer.joint = false"
+            )
+
+    def _check_vocabularies(self) -> None:
+        """Checks that a model can have two vocabularies, where there are two."""
+        if self.tokenizer.joint:
+            return
+        if self.task.kind != DEFAULT_KIND:
+            raise ValueError("tokenizer.joint: only translation has two languages; omit it")
+        if self.model.tied_embeddings in ("all", "inputs"):
+            raise ValueError(
+                f'model.tied_embeddings: "{self.model.tied_embeddings}" needs a vocabulary that '
+                'both languages share, but tokenizer.joint is false; set it to "decoder"'
             )
 
     def _check_zero_outputs(self) -> None:

@@ -151,15 +151,3 @@ def test_weights_that_leave_nothing_of_an_epoch_are_an_error_before_a_run_begins
     with pytest.raises(DataError, match="weights leave no sentence pair in an epoch; raise data"):
         train(make_recipe(values, "here"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_tokenizer_of_two_vocabularies_is_refused_for_a_model_from_scratch(foreign, tmp_path):
-    (tmp_path / "a.tsv").write_text("one\tun\n")
-    values = {
-        "data": {"train": [{"tsv": str(tmp_path / "a.tsv")}]},
-        "tokenizer": {"path": str(foreign)},
-        "training": {"max_steps": 1},
-    }
-    with pytest.raises(RecipeError, match=r"tokenizer.path: .* has two vocabularies, which only"):
-        train(make_recipe(values, "here"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()

@@ -195,7 +195,7 @@ class ModelConfig:
     scale_embeddings: bool = True
     """Embeddings are multiplied by √d_model (the paper, section 3.4)."""
     source_vocab_size: int = 0
-    """Tokens of the source language where it has a vocabulary of its own, in imported models only
+    """Tokens of the source language where it has a vocabulary of its own, which training finds out
     (0: one joint vocabulary)."""
     source_eos: bool = True
     """Source sentences end with `</s>`; false for imported models that never saw it there."""

@@ -219,12 +219,16 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Settings of the tokenizer; one joint vocabulary serves both languages."""
+    """Settings of the tokenizer."""
 
     algorithm: Algorithm = "bpe"
     """"bpe" (byte-level, loses nothing), "unigram", "word", "char" or "byte"."""
     vocab_size: int = 8000
     """Entries of the vocabulary, the four special tokens included (not used by "byte")."""
+    joint: bool = True
+    """One vocabulary serves both languages (the paper, section 5.1); false: each has its own, of
+    `vocab_size` entries, which needs `model.tied_embeddings` = "decoder" or "none". A model then
+    predicts tokens of the target language only, which takes less time."""
     normalization: Normalization = "nfc"
     """Treatment of text before it is cut: "nfc" composes letters and their accents, and reads
     special spaces of sources as spaces and nothing unseen in them, such as soft hyphens; "none"."""
@@ -245,6 +249,8 @@ class TokenizerConfig:
                 f"vocab_size: must be {least} to {MOST_PIECES}{why}, but is {self.vocab_size}"
             )
         check_limits(self)
+        if not self.joint and self.algorithm == "byte":
+            raise ValueError('joint: "byte" has the same pieces for all languages; omit it')
         if self.bpe_dropout and self.algorithm != "bpe" and not self.path:
             raise ValueError(
                 f'bpe_dropout: needs algorithm = "bpe", but algorithm is "{self.algorithm}"'

@@ -256,6 +256,7 @@ class OneSidedTokenizer(Tokenizer, TokenizerSide):
 _JOINT = "joint_tokenizer.JointTokenizer"
 """Class of files that Hugging Face `tokenizers` can read."""
 _READERS = {
+    "separate": "separate_tokenizer.SeparateTokenizer",
     "pieces": "pieces.PieceTokenizer",
     "images": "images.tokenizer.ImageTokenizer",
     "bytes": "foreign_pieces.BytePieceTokenizer",

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from tokenizers import Regex, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -17,6 +18,7 @@ from tformer_cli.text.joint_tokenizer import (
     blank_tokenizer,
 )
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.separate_tokenizer import SeparateTokenizer
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 from tformer_cli.wording import count_of, is_blank
@@ -33,7 +35,7 @@ LONGEST_WORD = 4192
 
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, n_lines: int | None = None
-) -> Tokenizer:
+) -> JointTokenizer:
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm, config.normalization)
     skipped: Counter[str] = Counter()
@@ -53,6 +55,18 @@ def train_tokenizer(
     trained = JointTokenizer.parse(text)
     trained.notes = (*_notes(trained, config, skipped.total()),)
     return trained
+
+
+def train_sides(
+    examples: Callable[[], Iterable[Sequence[str]]], config: TokenizerConfig
+) -> Tokenizer:
+    """Trains a tokenizer on the texts of examples, which are read once for each vocabulary."""
+    if config.joint:
+        return train_tokenizer(chain.from_iterable(examples()), config)
+    source, target = (
+        train_tokenizer((texts[place] for texts in examples()), config) for place in range(2)
+    )
+    return SeparateTokenizer(source, target)
 
 
 def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Iterator[str]:

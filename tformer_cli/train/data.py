@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from tformer_cli.text.languages import frequent_words
 from tformer_cli.text.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.text.loading.loader import Mixture
 from tformer_cli.text.tokenizer import Tokenizer, read_tokenizer
-from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.text.train_tokenizer import train_sides
 from tformer_cli.train.checking import check_files
 from tformer_cli.train.start import start_tokenizer
 from tformer_cli.wording import count_of, is_blank
@@ -78,12 +79,11 @@ def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
     if recipe.tokenizer.path:
         path = path_in(recipe.data.directory, recipe.tokenizer.path)
         tokenizer = read_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
-        if not tokenizer.is_joint:
-            raise RecipeError.of(
-                "tokenizer.path: {} has two vocabularies, which only a "
-                "model that starts from another may have (train {start} MODEL); name a tokenizer "
-                "with one vocabulary, or train one: tformer tokenize train",
-                recipe.tokenizer.path,
+        if tokenizer.is_joint != recipe.tokenizer.joint:
+            found = "one vocabulary" if tokenizer.is_joint else "two vocabularies"
+            raise RecipeError(
+                f"tokenizer.path: {recipe.tokenizer.path} has {found}; set tokenizer.joint = "
+                f"{str(tokenizer.is_joint).lower()}"
             )
         if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
             raise RecipeError(
@@ -91,14 +91,27 @@ def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
                 f'"{tokenizer.algorithm}"'
             )
         return tokenizer
-    return train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
+    return train_sides(partial(_texts, recipe, progress), recipe.tokenizer)
 
 
-def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
+def with_vocabularies(recipe: Recipe, tokenizer: Tokenizer) -> Recipe:
+    """Adds the size of the source's vocabulary, where it has one of its own."""
+    if recipe.tokenizer.joint:
+        return recipe
+    n_source = tokenizer.source.vocab_size
+    if recipe.model.source_vocab_size not in (0, n_source):
+        raise RecipeError(
+            f"model.source_vocab_size: is {recipe.model.source_vocab_size}, but the source's "
+            f"vocabulary has {n_source}; omit it"
+        )
+    return replace(recipe, model=replace(recipe.model, source_vocab_size=n_source))
+
+
+def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[Sequence[str]]:
     n_pairs, has_text, texts = 0, False, training_of(recipe).texts
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
-            yield from texts(pair)
+            yield tuple(texts(pair))
             has_text = has_text or not all(map(is_blank, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:

@@ -22,7 +22,7 @@ from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.loading.loader import n_rows
 from tformer_cli.text.tokenizer import PAD_ID, Tokenizer
-from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.text.train_tokenizer import train_sides
 from tformer_cli.train.data import completed_recipe, make_tokenizer, validation_pairs
 from tformer_cli.train.start import check_start
 from tformer_cli.wording import is_blank
@@ -195,8 +195,8 @@ def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
         return make_tokenizer(recipe)
     if not sample:
         raise DataError("data.train: has no sentence pairs; name another corpus")
-    texts = training.texts
-    return train_tokenizer((text for pair in sample for text in texts(pair)), recipe.tokenizer)
+    texts = [tuple(training.texts(pair)) for pair in sample]
+    return train_sides(lambda: texts, recipe.tokenizer)
 
 
 def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:

@@ -282,6 +282,7 @@ def _complete_values(
         {key: value for key, value in tables[table].items() if f"{table}.{key}" not in yielding}
         for table in ("data", "tokenizer")
     )
+    joint = not settings.model["source_vocab_size"]
     if settings.labels:
         values = {**values, "task": {**task, "labels": settings.labels}}
     return {
@@ -289,7 +290,7 @@ def _complete_values(
         "data": {**settings.languages, **data},
         "model": {**settings.model, **shape, "from_hash": settings.weights_hash},
         # Only to be read: the run's tokenizer is a copy of the model's
-        "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
+        "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size, "joint": joint},
         "training": {**_schedule(tables["training"], values.get("adapter")), **tables["training"]},
         "decoding": {**settings.decoding, **tables["decoding"]},
     }
@@ -405,6 +406,7 @@ def _conflicts(
     own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
         own_keys |= {"algorithm": settings.algorithm, "normalization": settings.normalization}
+        own_keys["joint"] = not settings.model["source_vocab_size"]
     for key, own in own_keys.items():
         if tokenizer.get(key, own) != own:
             faults[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"

@@ -79,6 +79,7 @@ from tformer_cli.train.data import (
     source_words,
     unit_of,
     validation_pairs,
+    with_vocabularies,
 )
 from tformer_cli.train.start import (
     IMPORTED,
@@ -358,6 +359,7 @@ def prepare(
     recipe = processes.prepare_once(lambda: completed_recipe(own_recipe, tell))
     text, remarks = processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh))
     tokenizer = parse_tokenizer(text)
+    recipe = with_vocabularies(recipe, tokenizer)
     sides = training.sides(tokenizer, recipe.task.labels)
     valid, corpora = processes.prepare_once(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))

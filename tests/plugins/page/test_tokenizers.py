@@ -40,7 +40,7 @@ from tformer_cli.text.pieces import PieceTokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, read_tokenizer
-from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.text.train_tokenizer import train_sides, train_tokenizer
 
 ENGINE = Path(page.__file__).with_name("engine")
 SPECIAL = list(SPECIAL_PIECES)
@@ -121,6 +121,11 @@ def compare_outputs(tokenizer, lines, source, target, labels, texts):
 def test_tokenizers_of_tformer(check_equal, algorithm, normalization):
     config = TokenizerConfig(algorithm=algorithm, vocab_size=400, normalization=normalization)
     check_equal(train_tokenizer(ENGLISH + FRENCH, config))
+
+
+def test_a_vocabulary_for_each_language(check_equal):
+    pairs = list(zip(ENGLISH, FRENCH, strict=False))
+    check_equal(train_sides(lambda: pairs, TokenizerConfig(vocab_size=400, joint=False)))
 
 
 @pytest.mark.parametrize("normalization", ["nfc", *slowly("none")])

@@ -59,6 +59,7 @@ from tformer_cli.plugins.instruments.comparison import (
 from tformer_cli.recipe import RECIPE, Recipe, has_run, load_recipe
 from tformer_cli.runtime import resolve_device
 from tformer_cli.text.tokenizer import read_tokenizer
+from tformer_cli.train.data import with_vocabularies
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.resuming.checkpoints import MODEL, STATE, Checkpoints
 
@@ -80,6 +81,7 @@ def open_model_or_checkpoint(
     recipe = _complete_recipe(load_recipe(str(run / RECIPE)), run)
     check_task(path, recipe.model, tasks)
     tokenizer = read_tokenizer(run / TOKENIZER)
+    recipe = with_vocabularies(recipe, tokenizer)
     checkpoints.check(steps[0])
     shapes = adapter_shapes(recipe.model, recipe.adapter)
     weights: Arrays = read_weights(

@@ -173,7 +173,10 @@ def _write_marian(job: Job) -> str:
     # With one of tformer's tokenizers, Marian reads and writes pieces, not text
     if tokenizer.is_file():
         cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
-        decoder = f"{cut} | {decoder} | {joined}"
+        from tformer_cli.text.tokenizer import read_tokenizer
+
+        side = "" if read_tokenizer(tokenizer).is_joint else " --side target"
+        decoder = f"{cut} | {decoder} | {joined}{side}"
     return f"Marian model; to translate with it, `{decoder}`"
 
 
