@@ -19,22 +19,22 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4293,
-    "core": 72615,
-    "corpora_tools": 12758,
+    "core": 72708,
+    "corpora_tools": 12764,
     "documents": 6598,
-    "instruments": 14375,
-    "interchange": 3252,
+    "instruments": 14377,
+    "interchange": 3255,
     "legacy": 1187,
     "page": 761,
     "serve": 8318,
     "tests of built_in": 1166,
-    "tests of core": 68463,
+    "tests of core": 68658,
     "tests of corpora_tools": 6845,
     "tests of documents": 4999,
     "tests of instruments": 6144,
     "tests of interchange": 2502,
     "tests of legacy": 960,
-    "tests of page": 1909,
+    "tests of page": 1914,
     "tests of serve": 8095,
 }
 """Lines of Python: of the package without its plugins, of each plugin, and of the tests of each."""
@@ -42,7 +42,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 560
+MODULES = 561
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

@@ -369,8 +369,7 @@ def prepare(
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     # A checkpoint will be loaded; the other processes take over the weights of the first one
     loads = processes.is_first and (fresh or not Checkpoints(run).steps())
-    start = None if loads else run
-    origin = start_origin(recipe.start, start) if processes.is_first else None
+    origin = start_origin(recipe.start, None if loads else run) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
     model_notes = [*remarks, *_set_up(model, recipe, precision, device, corpora, processes)]

@@ -119,9 +119,9 @@ def test_larger_batches_say_why():
 def test_short_runs_have_less_dropout_and_higher_rates():
     recipes = [choose_settings(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
     assert [settings["model.dropout"] for settings in recipes] == [0.0, 0.1, 0.15, 0.2]
-    assert [settings["training.learning_rate"] for settings in recipes] == [8e-3, 8e-3, 5e-3, 5e-3]
+    assert [settings["training.learning_rate"] for settings in recipes] == [8e-3, 8e-3, 8e-3, 5e-3]
     positions = [settings.get("model.positions") for settings in recipes]
-    assert positions == ["rotary", "rotary", None, None]
+    assert positions == ["rotary", "rotary", "rotary", None]
     assert [settings["training.max_minutes"] for settings in recipes] == [2.0, 4.0, 12.0, 40.0]
 
 
