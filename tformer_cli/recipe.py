@@ -170,7 +170,7 @@ class Recipe:
                 f'model.positions: "{self.model.positions}" is only for imported models; choose '
                 f"{others}"
             )
-        if self.model.source_vocab_size and self.tokenizer.joint:
+        if self.model.source_vocab_size and self.tokenizer.joint and not self.start.model:
             raise ValueError(
                 "model.source_vocab_size: both languages share a vocabulary; leave it at 0, or set "
                 "tokenizer.joint = false"

@@ -62,6 +62,8 @@ def test_a_checkpoint_can_be_opened(run):
 
 def test_another_run_starts_from_the_model(make, tmp_path, run):
     more = tmp_path / "more"
+    crash_at(make(run, more, tokenizer__new_tokens=["<law>"]), more, 3)
+    shutil.rmtree(more.parent / "cache")
     train(make(run, more, tokenizer__new_tokens=["<law>"]), more)
     assert read_config(more).model.source_vocab_size == read_tokenizer(run).source.vocab_size + 1
     with pytest.raises(RecipeError, match=r"tokenizer\.joint: is True, but False in "):

@@ -282,7 +282,6 @@ def _complete_values(
         {key: value for key, value in tables[table].items() if f"{table}.{key}" not in yielding}
         for table in ("data", "tokenizer")
     )
-    joint = not settings.model["source_vocab_size"]
     if settings.labels:
         values = {**values, "task": {**task, "labels": settings.labels}}
     return {
@@ -290,7 +289,7 @@ def _complete_values(
         "data": {**settings.languages, **data},
         "model": {**settings.model, **shape, "from_hash": settings.weights_hash},
         # Only to be read: the run's tokenizer is a copy of the model's
-        "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size, "joint": joint},
+        "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
         "training": {**_schedule(tables["training"], values.get("adapter")), **tables["training"]},
         "decoding": {**settings.decoding, **tables["decoding"]},
     }
