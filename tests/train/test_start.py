@@ -97,8 +97,8 @@ def test_all_contradictions_are_told_at_once(make, tmp_path, model):
         make(model, tmp_path / "run", **changes)
     size = read_config(model).vocab_size
     assert str(error.value) == (
-        f"test: model.preset: is 'small', but d_model is 64 in {model}, where the run starts; "
-        "model.norm: is 'pre', but 'post'; "
+        f'test: model.preset: is "small", but d_model is 64 in {model}, where the run starts; '
+        'model.norm: is "pre", but "post"; '
         f"tokenizer.vocab_size: is 500, but {size}; omit them"
     )
 

@@ -66,7 +66,7 @@ def test_another_run_starts_from_the_model(make, tmp_path, run):
     shutil.rmtree(more.parent / "cache")
     train(make(run, more, tokenizer__new_tokens=["<law>"]), more)
     assert read_config(more).model.source_vocab_size == read_tokenizer(run).source.vocab_size + 1
-    with pytest.raises(RecipeError, match=r"tokenizer\.joint: is True, but False in "):
+    with pytest.raises(RecipeError, match=r"tokenizer\.joint: is true, but false in "):
         make(run, tmp_path / "other", tokenizer__joint=True)
 
 

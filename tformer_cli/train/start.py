@@ -380,6 +380,11 @@ def _languages(of: DataConfig | ConfigFile) -> dict[str, str]:
     return {name: code for name in names if (code := getattr(of, name))}
 
 
+def _shown(value: object) -> str:
+    """Writes a value as recipes have it."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _conflicts(
     tables: Mapping[str, Mapping[str, Any]],
     settings: StartSettings,
@@ -396,11 +401,12 @@ def _conflicts(
         if key in free or value == own or (key == "from_hash" and not value):
             continue
         if key in model:
-            faults[f"model.{key}"] = f"is {value!r}, but {own!r}"
+            faults[f"model.{key}"] = f"is {_shown(value)}, but {_shown(own)}"
         else:
-            faults.setdefault("model.preset", f"is {model['preset']!r}, but {key} is {own!r}")
+            problem = f"is {_shown(model['preset'])}, but {key} is {_shown(own)}"
+            faults.setdefault("model.preset", problem)
     if tokenizer.get("path", "") not in ("", name):
-        faults["tokenizer.path"] = f"is {tokenizer['path']!r}, but the tokenizer lies"
+        faults["tokenizer.path"] = f"is {_shown(tokenizer['path'])}, but the tokenizer lies"
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
     own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
@@ -408,9 +414,10 @@ def _conflicts(
         own_keys["joint"] = not settings.model["source_vocab_size"]
     for key, own in own_keys.items():
         if tokenizer.get(key, own) != own:
-            faults[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"
+            faults[f"tokenizer.{key}"] = f"is {_shown(tokenizer[key])}, but {_shown(own)}"
     if tokenizer.get("bpe_dropout") and settings.algorithm != "bpe":
-        faults["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {settings.algorithm!r}"
+        own = _shown(settings.algorithm)
+        faults["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {own}"
     length, most = data.get("max_length"), settings.model["max_positions"] - 1
     if isinstance(length, int) and length > most and not settings.model["patch_size"]:
         faults["data.max_length"] = f"is {length}, but at most {most} tokens fit"
