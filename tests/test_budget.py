@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     "built_in": 4293,
-    "core": 72714,
+    "core": 72716,
     "corpora_tools": 12764,
     "documents": 6598,
     "instruments": 14377,

@@ -380,7 +380,7 @@ def _languages(of: DataConfig | ConfigFile) -> dict[str, str]:
     return {name: code for name in names if (code := getattr(of, name))}
 
 
-def _shown(value: object) -> str:
+def _write_value(value: object) -> str:
     """Writes a value as recipes have it."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
@@ -401,12 +401,12 @@ def _conflicts(
         if key in free or value == own or (key == "from_hash" and not value):
             continue
         if key in model:
-            faults[f"model.{key}"] = f"is {_shown(value)}, but {_shown(own)}"
+            faults[f"model.{key}"] = f"is {_write_value(value)}, but {_write_value(own)}"
         else:
-            problem = f"is {_shown(model['preset'])}, but {key} is {_shown(own)}"
+            problem = f"is {_write_value(model['preset'])}, but {key} is {_write_value(own)}"
             faults.setdefault("model.preset", problem)
     if tokenizer.get("path", "") not in ("", name):
-        faults["tokenizer.path"] = f"is {_shown(tokenizer['path'])}, but the tokenizer lies"
+        faults["tokenizer.path"] = f"is {_write_value(tokenizer['path'])}, but the tokenizer lies"
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
     own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
@@ -414,9 +414,11 @@ def _conflicts(
         own_keys["joint"] = not settings.model["source_vocab_size"]
     for key, own in own_keys.items():
         if tokenizer.get(key, own) != own:
-            faults[f"tokenizer.{key}"] = f"is {_shown(tokenizer[key])}, but {_shown(own)}"
+            faults[f"tokenizer.{key}"] = (
+                f"is {_write_value(tokenizer[key])}, but {_write_value(own)}"
+            )
     if tokenizer.get("bpe_dropout") and settings.algorithm != "bpe":
-        own = _shown(settings.algorithm)
+        own = _write_value(settings.algorithm)
         faults["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {own}"
     length, most = data.get("max_length"), settings.model["max_positions"] - 1
     if isinstance(length, int) and length > most and not settings.model["patch_size"]:
