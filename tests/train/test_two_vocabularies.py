@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.watched_training import crash_at, digest
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.app import app
 from tformer_cli.errors import RecipeError
 from tformer_cli.plugins.instruments.jobs.diff import open_model_or_checkpoint
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, read_tokenizer
@@ -33,13 +35,16 @@ def run(own, tmp_path):
     return tmp_path / "run"
 
 
-def test_the_model_reads_one_vocabulary_and_predicts_the_other(run):
+def test_the_model_reads_one_vocabulary_and_predicts_the_other(own, run):
     config, tokenizer = read_config(run), read_tokenizer(run)
     assert not tokenizer.is_joint
     model = load_model_directory(run).model
     assert len(model.source_embedding.weight) == config.model.source_vocab_size
     assert len(model.source_embedding.weight) == tokenizer.source.vocab_size
     assert len(model.output_matrix) == tokenizer.target.vocab_size == config.vocab_size
+    assert plan_training(own()).n_parameters == sum(p.numel() for p in model.parameters())
+    checkpoint = open_model_or_checkpoint(max((run / "checkpoints").iterdir()))
+    assert checkpoint.config.source_vocab_size == config.model.source_vocab_size
 
 
 def test_a_run_resumes_exactly(own, tmp_path, run):
@@ -47,17 +52,6 @@ def test_a_run_resumes_exactly(own, tmp_path, run):
     crash_at(own(), run, 3)
     train(own(), run)
     assert digest(run) == digest(tmp_path / "whole")
-
-
-def test_a_plan_counts_the_weights_of_the_run(own, run):
-    n_trained = sum(p.numel() for p in load_model_directory(run).model.parameters())
-    assert plan_training(own()).n_parameters == n_trained
-
-
-def test_a_checkpoint_can_be_opened(run):
-    step = max((run / "checkpoints").iterdir())
-    opened = open_model_or_checkpoint(step)
-    assert opened.config.source_vocab_size == read_config(run).model.source_vocab_size
 
 
 def test_another_run_starts_from_the_model(make, tmp_path, run):
@@ -83,6 +77,12 @@ def test_ctranslate2_gives_every_token_the_models_own_probability(tmp_path, run)
     scored = engine.score_batch([sides[0].pieces(source)], [sides[1].pieces(target)])[0]
     expected = forced_log_probabilities(directory.model, source, [BOS_ID, *target, EOS_ID])
     assert torch.allclose(torch.tensor(scored.log_probs), expected, atol=1e-4)
+
+
+def test_marians_pieces_are_decoded_by_the_target(tmp_path, run):
+    export = ["export", str(run), "--format", "marian", "-o", str(tmp_path / "m")]
+    done = CliRunner().invoke(app, export)
+    assert "tokenizer.json --side target`" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.joint_tokenizer import JointTokenizer
-from tformer_cli.text.tokenizer import FILE_NAME, VERSION, SideName, Tokenizer
+from tformer_cli.text.tokenizer import FILE_NAME, VERSION, SideName, Tokenizer, stored_new_tokens
 
 
 class SeparateTokenizer(Tokenizer):
     """Two vocabularies, so that a model predicts tokens of the target language only."""
-
-    _target: JointTokenizer
 
     def __init__(self, source: JointTokenizer, target: JointTokenizer) -> None:
         self._sides = {"source": source, "target": target}
@@ -26,6 +24,7 @@ class SeparateTokenizer(Tokenizer):
     def parse(cls, text: str, where: str = FILE_NAME) -> "SeparateTokenizer":
         try:
             data = json.loads(text)
+            stored_new_tokens(data, where)  # refuses other versions
             source, target = (json.dumps(data[name]) for name in ("source", "target"))
         except (ValueError, LookupError, TypeError, RecursionError):
             raise DataError(f"{where}: is damaged; restore the file") from None

@@ -166,6 +166,7 @@ def _write_onnx(job: Job) -> str:
 
 def _write_marian(job: Job) -> str:
     from tformer_cli.plugins.interchange import export as workflow
+    from tformer_cli.text.tokenizer import read_tokenizer
 
     workflow.export_marian(job.model, job.output, job.adapter)
     decoder = f"marian-decoder -c {job.output / 'decoder.yml'}"
@@ -173,8 +174,6 @@ def _write_marian(job: Job) -> str:
     # With one of tformer's tokenizers, Marian reads and writes pieces, not text
     if tokenizer.is_file():
         cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
-        from tformer_cli.text.tokenizer import read_tokenizer
-
         side = "" if read_tokenizer(tokenizer).is_joint else " --side target"
         decoder = f"{cut} | {decoder} | {joined}{side}"
     return f"Marian model; to translate with it, `{decoder}`"
